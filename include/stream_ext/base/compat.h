@@ -1,0 +1,105 @@
+/*
+ * compat.h
+ *		What differs between PostgreSQL 15, 17 and 18, and nothing else.
+ *
+ * This is the only file that looks at PG_VERSION_NUM. Shims have the shape of the newest
+ * version, so that dropping an old version deletes branches here and changes no code elsewhere.
+ * A macro named like a core function must come after the header that declares it; hence every
+ * .c file includes this header right after postgres.h.
+ */
+#ifndef STREAM_EXT_BASE_COMPAT_H
+#define STREAM_EXT_BASE_COMPAT_H
+
+#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
+#error "stream_ext needs PostgreSQL 15, 16, 17 or 18"
+#endif
+
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/hio.h"
+#include "access/tableam.h"
+#include "catalog/pg_am.h"
+#include "executor/executor.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "utils/acl.h"
+#include "utils/rangetypes.h"
+#include "utils/rel.h"
+#include "utils/wait_event.h"
+#if PG_VERSION_NUM >= 160000
+#include "nodes/miscnodes.h"
+#include "varatt.h"
+#endif
+#if PG_VERSION_NUM >= 180000
+#include "storage/waiteventset.h"
+#endif
+
+#if PG_VERSION_NUM < 160000
+#include "storage/relfilenode.h"
+typedef RelFileNode RelFileLocator;
+typedef Oid RelFileNumber;
+typedef bool TU_UpdateIndexes;
+#define rd_locator                         rd_node
+#define relNumber                          relNode
+#define RelFileLocatorEquals(a, b)         RelFileNodeEquals(a, b)
+#define relation_set_new_filelocator       relation_set_new_filenode
+#define make_range(t, l, u, e, c)          make_range(t, l, u, e)
+#define object_ownercheck(classid, o, r)   sx_object_ownercheck(classid, o, r)
+#endif
+
+#if PG_VERSION_NUM < 170000
+#define index_insert_cleanup(index, info) ((void) 0)
+#define MyProcNumber                      (MyProc->pgprocno)
+#define WaitEventExtensionNew(name)       PG_WAIT_EXTENSION
+#endif
+
+/* Interval values were finite before PostgreSQL 17. */
+#ifndef INTERVAL_NOT_FINITE
+#define INTERVAL_NOT_FINITE(i) false
+#endif
+
+#if PG_VERSION_NUM < 160000
+#include "catalog/pg_class.h"
+#include "catalog/pg_namespace.h"
+#include "catalog/pg_proc.h"
+static inline bool
+sx_object_ownercheck(Oid classid, Oid objectid, Oid roleid)
+{
+	if (classid == RelationRelationId)
+		return pg_class_ownercheck(objectid, roleid);
+	if (classid == NamespaceRelationId)
+		return pg_namespace_ownercheck(objectid, roleid);
+	Assert(classid == ProcedureRelationId);
+	return pg_proc_ownercheck(objectid, roleid);
+}
+#endif
+
+/*
+ * heap_update() without crosscheck, waiting for nobody: the callers are the only writers of their
+ * tables. *index_all says that all indexes need an entry, *index_summarizing only BRIN-like ones.
+ */
+static inline TM_Result
+sx_heap_update(Relation rel, ItemPointer otid, HeapTuple tup, CommandId cid, TM_FailureData *tmfd,
+			   bool *index_all, bool *index_summarizing)
+{
+	LockTupleMode mode;
+	TM_Result result;
+
+#if PG_VERSION_NUM >= 160000
+	TU_UpdateIndexes update = TU_None;
+
+	result = heap_update(rel, otid, tup, cid, InvalidSnapshot, true, tmfd, &mode, &update);
+	*index_all = update == TU_All;
+	*index_summarizing = update == TU_Summarizing;
+#else
+	result = heap_update(rel, otid, tup, cid, InvalidSnapshot, true, tmfd, &mode);
+	*index_all = result == TM_Ok && !HeapTupleIsHeapOnly(tup);
+	*index_summarizing = false;
+#endif
+	return result;
+}
+
+#endif /* STREAM_EXT_BASE_COMPAT_H */

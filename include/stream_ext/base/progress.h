@@ -1,0 +1,65 @@
+/*
+ * progress.h
+ *		What the worker tells other sessions about each continuous view, in shared memory.
+ */
+#ifndef STREAM_EXT_BASE_PROGRESS_H
+#define STREAM_EXT_BASE_PROGRESS_H
+
+#include "datatype/timestamp.h"
+#include "port/atomics.h"
+#include "storage/condition_variable.h"
+
+#define SX_PROGRESS_OPERATORS 8
+
+/* Counters of one operator of the running dataflow. Written by the worker only. */
+typedef struct SxOperatorCounters
+{
+	pg_atomic_uint64 rows_in;
+	pg_atomic_uint64 rows_out;
+	pg_atomic_uint64 state_rows;  /* entries in memory */
+	pg_atomic_uint64 state_bytes; /* memory of them */
+} SxOperatorCounters;
+
+/*
+ * One continuous view. An entry is made on first use and freed when the view's DROP commits.
+ * Counters are since the worker's start; they are 0 after a crash.
+ */
+typedef struct SxProgress
+{
+	Oid dboid;
+	Oid view;
+	/*
+	 * Tokens for waiting. A waiter takes requested + 1; the worker reads 'requested' before it
+	 * takes the snapshot of a poll, and stores it in 'completed' once all that this poll could see
+	 * is committed. So completed >= token means: all that was committed at the request is applied.
+	 */
+	pg_atomic_uint64 requested;
+	pg_atomic_uint64 completed;
+	pg_atomic_uint64 failures;		/* errors of the view; a waiter looks at the catalog when it moves */
+	ConditionVariable changed;		/* broadcast when completed or failures moves */
+	pg_atomic_uint64 commits;
+	pg_atomic_uint64 rows_in;		/* rows read from the sources */
+	pg_atomic_uint64 rows_out;		/* rows written to the view */
+	pg_atomic_uint64 commit_time;	/* TimestampTz of the last commit with input; 0 none */
+	pg_atomic_uint64 watermark;		/* int64 as uint64; PG_INT64_MIN none */
+	pg_atomic_uint64 blocks_behind; /* blocks of the source not read yet, at the last poll */
+	pg_atomic_uint32 worker_pid;	/* 0: no worker has it */
+	SxOperatorCounters operators[SX_PROGRESS_OPERATORS];
+} SxProgress;
+
+extern void sx_progress_init(void);
+
+/*
+ * Finds the entry of a view of this database, makes it if 'create'. NULL: not there, or (with
+ * 'create') all stream.max_views entries are taken, or the library is not preloaded. The pointer
+ * stays valid while the view exists; counters may be read and waited for without a lock.
+ */
+extern SxProgress *sx_progress_get(Oid view, bool create);
+
+/* Frees the entry of a view when the current transaction commits (DROP). */
+extern void sx_progress_drop_at_commit(Oid view);
+
+/* Frees all entries of a database (DROP DATABASE, DROP EXTENSION), at once. */
+extern void sx_progress_drop_database(Oid dboid);
+
+#endif /* STREAM_EXT_BASE_PROGRESS_H */
