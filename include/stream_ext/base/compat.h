@@ -42,12 +42,12 @@
 typedef RelFileNode RelFileLocator;
 typedef Oid RelFileNumber;
 typedef bool TU_UpdateIndexes;
-#define rd_locator                         rd_node
-#define relNumber                          relNode
-#define RelFileLocatorEquals(a, b)         RelFileNodeEquals(a, b)
-#define relation_set_new_filelocator       relation_set_new_filenode
-#define make_range(t, l, u, e, c)          make_range(t, l, u, e)
-#define object_ownercheck(classid, o, r)   sx_object_ownercheck(classid, o, r)
+#define rd_locator                       rd_node
+#define relNumber                        relNode
+#define RelFileLocatorEquals(a, b)       RelFileNodeEquals(a, b)
+#define relation_set_new_filelocator     relation_set_new_filenode
+#define make_range(t, l, u, e, c)        make_range(t, l, u, e)
+#define object_ownercheck(classid, o, r) sx_object_ownercheck(classid, o, r)
 #endif
 
 #if PG_VERSION_NUM < 170000

@@ -35,15 +35,15 @@ typedef struct SxProgress
 	 */
 	pg_atomic_uint64 requested;
 	pg_atomic_uint64 completed;
-	pg_atomic_uint64 failures;		/* errors of the view; a waiter looks at the catalog when it moves */
-	ConditionVariable changed;		/* broadcast when completed or failures moves */
+	pg_atomic_uint64 failures; /* errors of the view; a waiter looks at the catalog when it moves */
+	ConditionVariable changed; /* broadcast when completed or failures moves */
 	pg_atomic_uint64 commits;
-	pg_atomic_uint64 rows_in;		/* rows read from the sources */
-	pg_atomic_uint64 rows_out;		/* rows written to the view */
-	pg_atomic_uint64 commit_time;	/* TimestampTz of the last commit with input; 0 none */
-	pg_atomic_uint64 watermark;		/* int64 as uint64; PG_INT64_MIN none */
+	pg_atomic_uint64 rows_in;       /* rows read from the sources */
+	pg_atomic_uint64 rows_out;      /* rows written to the view */
+	pg_atomic_uint64 commit_time;   /* TimestampTz of the last commit with input; 0 none */
+	pg_atomic_uint64 watermark;     /* int64 as uint64; PG_INT64_MIN none */
 	pg_atomic_uint64 blocks_behind; /* blocks of the source not read yet, at the last poll */
-	pg_atomic_uint32 worker_pid;	/* 0: no worker has it */
+	pg_atomic_uint32 worker_pid;    /* 0: no worker has it */
 	SxOperatorCounters operators[SX_PROGRESS_OPERATORS];
 } SxProgress;
 

@@ -18,11 +18,11 @@ extern void sx_stop_at(const char *name);
  * stream.stop_points names it. Never place one while an LWLock or a buffer lock is held. The names
  * are listed in src/base/README.md.
  */
-#define SX_STOP_POINT(name)           \
-	do                                \
-	{                                 \
+#define SX_STOP_POINT(name)            \
+	do                                 \
+	{                                  \
 		if (unlikely(sx_stop_enabled)) \
-			sx_stop_at(name);         \
+			sx_stop_at(name);          \
 	} while (0)
 
 #endif /* STREAM_EXT_BASE_STOP_H */

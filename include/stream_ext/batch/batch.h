@@ -20,10 +20,10 @@
 typedef struct SxBatch
 {
 	MemoryContext cxt; /* values; reset with the batch */
-	TupleDesc desc;	   /* owned by whoever made the batch */
+	TupleDesc desc;    /* owned by whoever made the batch */
 	int natts;
 	int nrows;
-	Size bytes;		/* of the rows as the source counts them, for the limit of a commit */
+	Size bytes;     /* of the rows as the source counts them, for the limit of a commit */
 	Datum **values; /* [natts][SX_BATCH_ROWS] or NULL */
 	bool **nulls;
 	int32 *weight; /* +1 insert, -1 retract; NULL: all +1 */

@@ -15,14 +15,14 @@
 typedef struct SxViewRow
 {
 	Oid view;
-	char *id;			  /* SxViewOptions.id; another id: the row is a dropped view's */
-	bool paused;		  /* by stream.pause() */
-	bool rebuild;		  /* REFRESH: forget all and read the sources from the start */
-	bool caught_up;		  /* has read all there was once; before, it is "building" */
-	char *signature;	  /* of the operator tree whose state is stored; NULL: nothing built */
-	int32 pg_major;		  /* of the server that wrote the signature */
-	Oid filenumber;		  /* of the view's heap that the stored TIDs point into */
-	char *error_code;	  /* SQLSTATE of the last error; NULL: none since */
+	char *id;         /* SxViewOptions.id; another id: the row is a dropped view's */
+	bool paused;      /* by stream.pause() */
+	bool rebuild;     /* REFRESH: forget all and read the sources from the start */
+	bool caught_up;   /* has read all there was once; before, it is "building" */
+	char *signature;  /* of the operator tree whose state is stored; NULL: nothing built */
+	int32 pg_major;   /* of the server that wrote the signature */
+	Oid filenumber;   /* of the view's heap that the stored TIDs point into */
+	char *error_code; /* SQLSTATE of the last error; NULL: none since */
 	char *error_message;
 	char *error_detail;
 	char *error_hint;
@@ -36,7 +36,7 @@ typedef struct SxStateRow
 	Oid relid;
 	Oid view;
 	int32 operator; /* number of the operator in the tree */
-	int32 part;		/* 0: groups; n: kept inputs of its n-th aggregate that keeps any */
+	int32 part;     /* 0: groups; n: kept inputs of its n-th aggregate that keeps any */
 	Oid filenumber;
 } SxStateRow;
 

@@ -20,20 +20,20 @@ typedef struct SxTailPosition SxTailPosition;
 /* How the reader moves the watermark; attno 0: the stream has no event time. */
 typedef struct SxTailTime
 {
-	AttrNumber attno;	/* event time column: timestamptz or timestamp, both int64 us */
+	AttrNumber attno;   /* event time column: timestamptz or timestamp, both int64 us */
 	bool has_watermark; /* watermark_delay is set */
-	int64 delay;		/* us */
-	int64 max_ahead;	/* us past the wall clock from where a row does not move W */
+	int64 delay;        /* us */
+	int64 max_ahead;    /* us past the wall clock from where a row does not move W */
 } SxTailTime;
 
 /* For stream.positions. */
 typedef struct SxTailSummary
 {
 	uint64 generation;
-	BlockNumber cursor;		  /* blocks below it are closed, or open and remembered */
-	int open_blocks;		  /* blocks that may still get rows */
+	BlockNumber cursor;       /* blocks below it are closed, or open and remembered */
+	int open_blocks;          /* blocks that may still get rows */
 	int running_transactions; /* remembered transactions whose rows are not final */
-	int64 watermark;		  /* us; PG_INT64_MIN: none yet */
+	int64 watermark;          /* us; PG_INT64_MIN: none yet */
 } SxTailSummary;
 
 /* Positions live in the memory context current at creation. Decode errors: DATA_CORRUPTED. */
