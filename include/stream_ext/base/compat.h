@@ -22,6 +22,7 @@
 #include "executor/executor.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "optimizer/optimizer.h"
 #include "storage/bufmgr.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
@@ -54,6 +55,45 @@ typedef bool TU_UpdateIndexes;
 #define index_insert_cleanup(index, info) ((void) 0)
 #define MyProcNumber                      (MyProc->pgprocno)
 #define WaitEventExtensionNew(name)       PG_WAIT_EXTENSION
+#endif
+
+/* Indexes such as BRIN that need an entry also when an update was heap-only: since 16. */
+#if PG_VERSION_NUM >= 160000
+#define sx_index_summarizes(info) ((info)->ii_Summarizing)
+#else
+#define sx_index_summarizes(info) ((void) (info), false)
+#endif
+
+/*
+ * Since 16 the planner may mark an aggregate as getting its input presorted; we feed it unsorted.
+ */
+#if PG_VERSION_NUM >= 160000
+#define sx_aggref_clear_presorted(aggref) ((aggref)->aggpresorted = false)
+#else
+#define sx_aggref_clear_presorted(aggref) ((void) (aggref))
+#endif
+
+/* Since 17 the planner folds tests for NULL by the columns that are NOT NULL at the moment. */
+#if PG_VERSION_NUM >= 170000
+#define sx_rel_hide_notnull(rel) ((rel)->notnullattnums = NULL)
+#else
+#define sx_rel_hide_notnull(rel) ((void) (rel))
+#endif
+
+/* Does the current user have the privileges that a plan needs? Error if not. */
+#if PG_VERSION_NUM >= 160000
+#define sx_check_permissions(stmt) \
+	((void) ExecCheckPermissions((stmt)->rtable, (stmt)->permInfos, true))
+#else
+#define sx_check_permissions(stmt) ((void) ExecCheckRTPerms((stmt)->rtable, true))
+#endif
+
+/* Since 18 target list and HAVING refer to group keys through an entry of the range table. */
+#if PG_VERSION_NUM >= 180000
+#define sx_flatten_group_exprs(query, node) \
+	((query)->hasGroupRTE ? flatten_group_exprs(NULL, (query), (Node *) (node)) : (Node *) (node))
+#else
+#define sx_flatten_group_exprs(query, node) ((Node *) (node))
 #endif
 
 /* Interval values were finite before PostgreSQL 17. */

@@ -1,0 +1,331 @@
+/*
+ * check.c
+ *		Which queries continuous views accept.
+ *
+ * A view must return at every commit what its SELECT returns. What cannot be kept true yet is
+ * refused here, when the view is created, and the error names the construct and points at it. The
+ * analyzed query carries positions of expressions, but not of items in FROM; these are looked up
+ * in the source text, which is parsed once more only when an error has been found.
+ */
+#include "postgres.h"
+#include "stream_ext/base/compat.h"
+
+#include "catalog/pg_class.h"
+#include "catalog/pg_proc.h"
+#include "mb/pg_wchar.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
+#include "parser/parser.h"
+#include "tcop/tcopprot.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+
+#include "stream_ext/catalog/identity.h"
+#include "stream_ext/catalog/options.h"
+#include "stream_ext/pipeline/check.h"
+
+typedef struct CheckContext
+{
+	const char *source_text;
+} CheckContext;
+
+/* For ereport(): the cursor position of byte offset 'location' in the source text. */
+static int
+position(CheckContext *ctx, int location)
+{
+	if (ctx->source_text == NULL || location < 0)
+		return 0;
+	return errposition(pg_mbstrlen_with_len(ctx->source_text, location) + 1);
+}
+
+/* Raises the error for a construct. 'what' completes "... not supported in a continuous view". */
+static void
+refuse(CheckContext *ctx, const char *what, int location)
+{
+	ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					errmsg("%s not supported in a continuous view", what), position(ctx, location)));
+}
+
+typedef struct FromContext
+{
+	const char *relname;
+	int skip; /* this many matches are passed over */
+	int location;
+} FromContext;
+
+static bool
+find_from_item(Node *node, void *context)
+{
+	FromContext *from = context;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, RangeVar))
+	{
+		RangeVar *rv = (RangeVar *) node;
+
+		if (from->relname == NULL || strcmp(rv->relname, from->relname) == 0)
+		{
+			if (from->skip-- > 0)
+				return false;
+			from->location = rv->location;
+			return true;
+		}
+		return false;
+	}
+	return raw_expression_tree_walker(node, find_from_item, context);
+}
+
+/*
+ * Position of the relation named 'relname' (NULL: any) in FROM of a CREATE MATERIALIZED VIEW in
+ * the source text, the one after 'skip' others; -1 if it cannot be found.
+ */
+static int
+locate_from_item(CheckContext *ctx, const char *relname, int skip)
+{
+	FromContext from = {.relname = relname, .skip = skip, .location = -1};
+	List *statements;
+	ListCell *lc;
+
+	if (ctx->source_text == NULL)
+		return -1;
+	statements = raw_parser(ctx->source_text, RAW_PARSE_DEFAULT);
+	foreach(lc, statements)
+	{
+		RawStmt *raw = lfirst_node(RawStmt, lc);
+
+		if (!IsA(raw->stmt, CreateTableAsStmt) ||
+			!IsA(((CreateTableAsStmt *) raw->stmt)->query, SelectStmt))
+			continue;
+		if (raw_expression_tree_walker(((CreateTableAsStmt *) raw->stmt)->query, find_from_item,
+									   &from))
+			break;
+	}
+	return from.location;
+}
+
+/* The current time, user and the like under their names as functions. */
+static const char *
+session_function(Oid funcid)
+{
+	switch (funcid)
+	{
+		case F_NOW:
+			return "function now()";
+		case F_TRANSACTION_TIMESTAMP:
+			return "function transaction_timestamp()";
+		case F_STATEMENT_TIMESTAMP:
+			return "function statement_timestamp()";
+		case F_CURRENT_USER:
+		case F_SESSION_USER:
+			return "the current user";
+		case F_PG_BACKEND_PID:
+			return "function pg_backend_pid()";
+		default:
+			return NULL;
+	}
+}
+
+typedef struct FunctionContext
+{
+	Oid funcid;
+} FunctionContext;
+
+static bool
+find_unstable(Oid funcid, void *context)
+{
+	if (session_function(funcid) == NULL && func_volatile(funcid) != PROVOLATILE_VOLATILE)
+		return false;
+	((FunctionContext *) context)->funcid = funcid;
+	return true;
+}
+
+static void
+check_functions(CheckContext *ctx, Node *node)
+{
+	FunctionContext fn = {InvalidOid};
+	const char *session;
+
+	if (!check_functions_in_node(node, find_unstable, &fn))
+		return;
+	session = session_function(fn.funcid);
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 session != NULL ?
+				 errmsg("%s cannot be used in a continuous view", session) :
+				 errmsg("volatile function %s cannot be used in a continuous view",
+						get_func_name(fn.funcid)),
+			 errdetail("The view's rows could not be kept equal to its query."),
+			 errhint("Store the value in a column of the stream when the row is inserted."),
+			 position(ctx, exprLocation(node))));
+}
+
+static bool check_expression(Node *node, void *context);
+static void check_query(const Query *query, CheckContext *ctx);
+
+static void
+check_relation(RangeTblEntry *rte, CheckContext *ctx)
+{
+	char *name = get_rel_name(rte->relid);
+
+	if (rte->tablesample != NULL)
+		refuse(ctx, "TABLESAMPLE is", locate_from_item(ctx, name, 0));
+	if (!sx_is_stream(rte->relid))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("\"%s\" is not a stream", name != NULL ? name : "?"),
+				 errdetail("This version of stream_ext reads only tables created USING stream."),
+				 position(ctx, locate_from_item(ctx, name, 0))));
+	if (sx_stream_options(rte->relid) == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("stream \"%s\" is undefined", name),
+				 errdetail("Its options have not been restored or set."),
+				 errhint("Use SECURITY LABEL FOR stream ON TABLE .. IS 'v1', or ALTER TABLE .. SET "
+						 "(stream.event_time = ..)."),
+				 position(ctx, locate_from_item(ctx, name, 0))));
+}
+
+static void
+check_range_table(const Query *query, CheckContext *ctx)
+{
+	int nrelations = 0;
+	ListCell *lc;
+
+	foreach(lc, query->rtable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+
+		switch (rte->rtekind)
+		{
+			case RTE_RELATION:
+				check_relation(rte, ctx);
+				nrelations++;
+				break;
+			case RTE_SUBQUERY:
+				check_query(rte->subquery, ctx);
+				nrelations++;
+				break;
+			case RTE_JOIN:
+				refuse(ctx, "a join is", locate_from_item(ctx, NULL, 1));
+				break;
+			case RTE_FUNCTION:
+				refuse(ctx, "a function in FROM is",
+					   exprLocation(((RangeTblFunction *) linitial(rte->functions))->funcexpr));
+				break;
+			case RTE_TABLEFUNC:
+				refuse(ctx, "XMLTABLE or JSON_TABLE is", exprLocation((Node *) rte->tablefunc));
+				break;
+			case RTE_VALUES:
+				refuse(ctx, "VALUES is", exprLocation((Node *) rte->values_lists));
+				break;
+			case RTE_CTE:
+				refuse(ctx, "WITH is", -1);
+				break;
+			default: /* RTE_RESULT comes from the planner, RTE_GROUP names no input */
+				break;
+		}
+	}
+	if (nrelations > 1)
+		refuse(ctx, "a join is", locate_from_item(ctx, NULL, 1));
+	if (nrelations == 0)
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						errmsg("a continuous view must read a stream"),
+						errhint("Name a table created USING stream in FROM.")));
+}
+
+static void
+check_query(const Query *query, CheckContext *ctx)
+{
+	if (query->commandType != CMD_SELECT)
+		refuse(ctx, "a statement that changes data is", -1);
+	if (query->cteList != NIL)
+		refuse(ctx, "WITH is", linitial_node(CommonTableExpr, query->cteList)->location);
+	if (query->setOperations != NULL)
+		refuse(ctx, "UNION, INTERSECT or EXCEPT is", locate_from_item(ctx, NULL, 1));
+	if (query->limitCount != NULL || query->limitOffset != NULL)
+		refuse(ctx, "LIMIT is",
+			   exprLocation(query->limitCount != NULL ? query->limitCount : query->limitOffset));
+	if (query->hasDistinctOn)
+		refuse(ctx, "DISTINCT ON is",
+			   exprLocation((Node *) linitial_node(TargetEntry, query->targetList)->expr));
+	if (query->groupingSets != NIL)
+		refuse(ctx, "GROUPING SETS, ROLLUP or CUBE is",
+			   linitial_node(GroupingSet, query->groupingSets)->location);
+	if (query->rowMarks != NIL)
+		refuse(ctx, "FOR UPDATE or FOR SHARE is", -1);
+	check_range_table(query, ctx);
+	check_expression(sx_flatten_group_exprs((Query *) query, query->targetList), ctx);
+	check_expression((Node *) query->jointree, ctx);
+	check_expression(sx_flatten_group_exprs((Query *) query, query->havingQual), ctx);
+}
+
+static bool
+check_expression(Node *node, void *context)
+{
+	CheckContext *ctx = context;
+
+	if (node == NULL)
+		return false;
+	switch (nodeTag(node))
+	{
+		case T_SubLink:
+			refuse(ctx, "a subquery in an expression is", exprLocation(node));
+			break;
+		case T_SubPlan:
+		case T_AlternativeSubPlan:
+			refuse(ctx, "a subquery in an expression is", -1);
+			break;
+		case T_WindowFunc:
+			refuse(ctx, "a window function with OVER is", exprLocation(node));
+			break;
+		case T_SQLValueFunction:
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("the current time, user or schema cannot be used in a continuous view"),
+					 errdetail("The view's rows could not be kept equal to its query."),
+					 errhint("Store the value in a column of the stream when the row is inserted."),
+					 position(ctx, exprLocation(node))));
+			break;
+		case T_FuncExpr:
+			if (((FuncExpr *) node)->funcretset)
+				refuse(ctx, "a set-returning function is", exprLocation(node));
+			break;
+		case T_OpExpr:
+			if (((OpExpr *) node)->opretset)
+				refuse(ctx, "a set-returning operator is", exprLocation(node));
+			break;
+		case T_Var:
+			if (((Var *) node)->varattno < 0)
+				refuse(ctx, "a system column is", exprLocation(node));
+			break;
+		default:
+			break;
+	}
+	check_functions(ctx, node);
+	return expression_tree_walker(node, check_expression, context);
+}
+
+void
+sx_check_query(const Query *query, const char *source_text)
+{
+	CheckContext ctx = {.source_text = source_text};
+
+	check_query(query, &ctx);
+}
+
+void
+sx_check_plan(PlannedStmt *stmt)
+{
+	CheckContext ctx = {.source_text = NULL};
+	Plan *plan = stmt->planTree;
+
+	if (stmt->subplans != NIL)
+		refuse(&ctx, "a subquery in an expression is", -1);
+	while (plan != NULL)
+	{
+		check_expression((Node *) plan->targetlist, &ctx);
+		check_expression((Node *) plan->qual, &ctx);
+		plan = IsA(plan, SubqueryScan) ? ((SubqueryScan *) plan)->subplan : plan->lefttree;
+	}
+}
