@@ -75,6 +75,9 @@ CREATE TABLE stream.catalog_source (
 );
 COMMENT ON TABLE stream.catalog_source IS 'how often each stream was truncated';
 
+REVOKE ALL ON stream.catalog_view, stream.catalog_position, stream.catalog_state,
+	stream.catalog_source FROM PUBLIC;
+
 
 ------------------------------------------------------------------------------
 -- Window functions (src/time), in the schema of installation

@@ -44,6 +44,12 @@ typedef struct SxStateRow
 extern List *sx_catalog_views(void);
 extern SxViewRow *sx_catalog_view(Oid view);
 
+/*
+ * Locks the row of a view against changes until the end of the transaction; readers go on. Call
+ * it before reading a row in order to change it. Workers do not wait (false: somebody has it).
+ */
+extern bool sx_catalog_view_lock(Oid view, bool wait);
+
 /* Inserts the row of a new view: not paused, nothing built. */
 extern void sx_catalog_view_create(Oid view, const char *id);
 
@@ -61,9 +67,16 @@ extern bytea *sx_catalog_position(Oid view, Oid source);
 extern void sx_catalog_position_set(Oid view, Oid source, bytea *position);
 extern void sx_catalog_position_delete(Oid view);
 
-/* All (view, source) pairs with positions on 'source'. */
+typedef struct SxPositionKey
+{
+	Oid view;
+	Oid source;
+} SxPositionKey;
+
+/* All (view, source) pairs with positions on 'source': list of SxPositionKey *. */
 extern List *sx_catalog_position_views(Oid source);
 
+/* List of SxStateRow *. */
 extern List *sx_catalog_states(Oid view);
 extern void sx_catalog_state_add(const SxStateRow *row);
 extern void sx_catalog_state_set_filenumber(Oid relid, Oid filenumber);
