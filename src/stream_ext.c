@@ -6,6 +6,7 @@
 #include "stream_ext/base/compat.h"
 
 #include "stream_ext/base/guc.h"
+#include "stream_ext/base/progress.h"
 #include "stream_ext/base/wake.h"
 #include "stream_ext/stream_ext.h"
 
@@ -20,4 +21,5 @@ _PG_init(void)
 {
 	sx_guc_init();
 	sx_wake_init();
+	sx_progress_init();
 }
