@@ -83,6 +83,29 @@ REVOKE ALL ON stream.catalog_view, stream.catalog_position, stream.catalog_state
 -- Window functions (src/time), in the schema of installation
 ------------------------------------------------------------------------------
 
+-- Not strict: a NULL zone means UTC.
+CREATE FUNCTION @extschema@.tumble(ts timestamptz, size interval,
+		origin interval DEFAULT '0', zone text DEFAULT NULL)
+	RETURNS tstzrange
+	LANGUAGE c IMMUTABLE PARALLEL SAFE
+	AS 'MODULE_PATHNAME', 'stream_ext_tumble_timestamptz';
+COMMENT ON FUNCTION @extschema@.tumble(timestamptz, interval, interval, text)
+	IS 'window of fixed length, or of calendar months, that holds a time';
+
+CREATE FUNCTION @extschema@.tumble(ts timestamp, size interval, origin interval DEFAULT '0')
+	RETURNS tsrange
+	LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
+	AS 'MODULE_PATHNAME', 'stream_ext_tumble_timestamp';
+COMMENT ON FUNCTION @extschema@.tumble(timestamp, interval, interval)
+	IS 'window of fixed length, or of calendar months, that holds a time';
+
+CREATE FUNCTION @extschema@.tumble(ts bigint, size bigint, origin bigint DEFAULT 0)
+	RETURNS int8range
+	LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
+	AS 'MODULE_PATHNAME', 'stream_ext_tumble_bigint';
+COMMENT ON FUNCTION @extschema@.tumble(bigint, bigint, bigint)
+	IS 'window of fixed length that holds a number';
+
 
 ------------------------------------------------------------------------------
 -- Functions for users (src/worker, src/command)
