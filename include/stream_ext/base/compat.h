@@ -142,4 +142,65 @@ sx_heap_update(Relation rel, ItemPointer otid, HeapTuple tup, CommandId cid, TM_
 	return result;
 }
 
+/* Processes outside a backend slot have no number; used where a relation is not temporary. */
+#if PG_VERSION_NUM < 170000
+#define INVALID_PROC_NUMBER InvalidBackendId
+#endif
+
+/*
+ * ExecutorCheckPerms_hook: its arguments, and a loop over the relations with what is required of
+ * them (relid, requiredPerms, updatedCols).
+ */
+#if PG_VERSION_NUM >= 160000
+#include "parser/parse_relation.h"
+#define SX_CHECK_PERMS_PARAMS List *range_table, List *perm_infos, bool violation
+#define SX_CHECK_PERMS_ARGS   range_table, perm_infos, violation
+#define SX_CHECK_PERMS_LIST   perm_infos
+typedef RTEPermissionInfo SxRelationPerms;
+#define SX_PERMS_OF_RELATION(perms) OidIsValid((perms)->relid)
+#else
+#define SX_CHECK_PERMS_PARAMS       List *range_table, bool violation
+#define SX_CHECK_PERMS_ARGS         range_table, violation
+#define SX_CHECK_PERMS_LIST         range_table
+typedef RangeTblEntry SxRelationPerms;
+#define SX_PERMS_OF_RELATION(perms) ((perms)->rtekind == RTE_RELATION)
+#endif
+
+/* Sets up a BulkInsertState on the stack that holds the pin 'buffer'. */
+static inline void
+sx_bulk_state_init(BulkInsertStateData *bistate, Buffer buffer)
+{
+	memset(bistate, 0, sizeof(*bistate));
+	bistate->current_buf = buffer;
+#if PG_VERSION_NUM >= 160000
+	bistate->next_free = InvalidBlockNumber;
+	bistate->last_free = InvalidBlockNumber;
+#endif
+}
+
+/*
+ * Adds up to 'n' zeroed blocks to the main fork and returns how many, at least 1; *first is the
+ * first of them. The caller holds the relation extension lock.
+ */
+static inline uint32
+sx_extend_relation(Relation rel, BufferAccessStrategy strategy, uint32 n, BlockNumber *first)
+{
+#if PG_VERSION_NUM >= 160000
+	Buffer buffers[64];
+	uint32 extended = 0;
+
+	*first = ExtendBufferedRelBy(BMR_REL(rel), MAIN_FORKNUM, strategy, EB_SKIP_EXTENSION_LOCK,
+								 Min(n, lengthof(buffers)), buffers, &extended);
+	for (uint32 i = 0; i < extended; i++)
+		ReleaseBuffer(buffers[i]);
+	return extended;
+#else
+	Buffer buffer = ReadBufferExtended(rel, MAIN_FORKNUM, P_NEW, RBM_NORMAL, strategy);
+
+	*first = BufferGetBlockNumber(buffer);
+	ReleaseBuffer(buffer);
+	return 1;
+#endif
+}
+
 #endif /* STREAM_EXT_BASE_COMPAT_H */
