@@ -407,14 +407,17 @@ sx_catalog_states(Oid view)
 	CatalogScan cs;
 	List *rows = NIL;
 
-	begin_scan(&cs, "catalog_state", "catalog_state_view", AccessShareLock, 1,
-			   (AttrNumber[]){Anum_state_view}, &view);
+	if (OidIsValid(view))
+		begin_scan(&cs, "catalog_state", "catalog_state_view", AccessShareLock, 1,
+				   (AttrNumber[]){Anum_state_view}, &view);
+	else
+		begin_scan(&cs, "catalog_state", NULL, AccessShareLock, 0, NULL, NULL);
 	while (next_row(&cs))
 	{
 		SxStateRow *row = palloc(sizeof(SxStateRow));
 
 		row->relid = DatumGetObjectId(cs.values[Anum_state_relid - 1]);
-		row->view = view;
+		row->view = DatumGetObjectId(cs.values[Anum_state_view - 1]);
 		row->operator= DatumGetInt32(cs.values[Anum_state_operator - 1]);
 		row->part = DatumGetInt32(cs.values[Anum_state_part - 1]);
 		row->filenumber = DatumGetObjectId(cs.values[Anum_state_filenumber - 1]);

@@ -34,6 +34,7 @@
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/regproc.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
@@ -958,4 +959,70 @@ TupleDesc
 sx_aggregate_output(SxOperator *base)
 {
 	return ((Aggregate *) base)->agg->ss.ps.ps_ResultTupleSlot->tts_tupleDescriptor;
+}
+
+/* ---------------------------------------------------------------- signature */
+
+typedef struct SignatureContext
+{
+	StringInfo out;
+	List *aggnos;
+	List *transnos;
+} SignatureContext;
+
+/* Words for each aggregate, in the order in which sx_aggregate_create() numbers them. */
+static bool
+describe_aggregates(Node *node, void *context)
+{
+	SignatureContext *sig = context;
+	Aggref *aggref;
+	int before;
+
+	if (node == NULL)
+		return false;
+	if (!IsA(node, Aggref))
+		return expression_tree_walker(node, describe_aggregates, context);
+	aggref = (Aggref *) node;
+	before = list_length(sig->aggnos);
+	(void) place_of(&sig->aggnos, aggref->aggno);
+	if (list_length(sig->aggnos) == before)
+		return false;
+	appendStringInfo(sig->out, " %s", format_procedure_qualified(aggref->aggfnoid));
+	if (sx_inputs_needed(aggref))
+	{
+		ListCell *lc;
+
+		appendStringInfoString(sig->out, aggref->aggdistinct != NIL ? " distinct(" : " inputs(");
+		foreach(lc, aggref->args)
+			appendStringInfo(sig->out, "%s%s", lc == list_head(aggref->args) ? "" : ", ",
+							 format_type_be_qualified(
+								 exprType((Node *) ((TargetEntry *) lfirst(lc))->expr)));
+		appendStringInfoString(sig->out, ")");
+	}
+	else
+		appendStringInfo(sig->out, " state %d of %s",
+						 place_of(&sig->transnos, aggref->aggtransno) + 1,
+						 format_type_be_qualified(aggref->aggtranstype));
+	if (aggref->aggfilter != NULL)
+		appendStringInfoString(sig->out, " filter");
+	appendStringInfoString(sig->out, ";");
+	return false;
+}
+
+char *
+sx_aggregate_signature(const SxAggregateSpec *spec, TupleDesc input)
+{
+	StringInfoData out;
+	SignatureContext sig = {.out = &out};
+
+	initStringInfo(&out);
+	appendStringInfoString(&out, spec->is_plain ? "aggregate" : "aggregate by");
+	for (int k = 0; k < spec->nkeys; k++)
+		appendStringInfo(&out, "%s %s", k > 0 ? "," : "",
+						 format_type_be_qualified(
+							 TupleDescAttr(input, spec->keys[k] - 1)->atttypid));
+	appendStringInfoString(&out, ":");
+	describe_aggregates((Node *) spec->targetlist, &sig);
+	describe_aggregates((Node *) spec->qual, &sig);
+	return out.data;
 }

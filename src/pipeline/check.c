@@ -16,6 +16,7 @@
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
 #include "parser/parser.h"
+#include "parser/parsetree.h"
 #include "tcop/tcopprot.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
@@ -186,52 +187,51 @@ check_relation(RangeTblEntry *rte, CheckContext *ctx)
 				 position(ctx, locate_from_item(ctx, name, 0))));
 }
 
+/* One item of FROM; entries of the range table that FROM does not name are the rule's own. */
 static void
-check_range_table(const Query *query, CheckContext *ctx)
+check_from_item(const Query *query, Node *item, CheckContext *ctx)
 {
-	int nrelations = 0;
-	ListCell *lc;
+	RangeTblEntry *rte;
 
-	foreach(lc, query->rtable)
-	{
-		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
-
-		switch (rte->rtekind)
-		{
-			case RTE_RELATION:
-				check_relation(rte, ctx);
-				nrelations++;
-				break;
-			case RTE_SUBQUERY:
-				check_query(rte->subquery, ctx);
-				nrelations++;
-				break;
-			case RTE_JOIN:
-				refuse(ctx, "a join is", locate_from_item(ctx, NULL, 1));
-				break;
-			case RTE_FUNCTION:
-				refuse(ctx, "a function in FROM is",
-					   exprLocation(((RangeTblFunction *) linitial(rte->functions))->funcexpr));
-				break;
-			case RTE_TABLEFUNC:
-				refuse(ctx, "XMLTABLE or JSON_TABLE is", exprLocation((Node *) rte->tablefunc));
-				break;
-			case RTE_VALUES:
-				refuse(ctx, "VALUES is", exprLocation((Node *) rte->values_lists));
-				break;
-			case RTE_CTE:
-				refuse(ctx, "WITH is", -1);
-				break;
-			default: /* RTE_RESULT comes from the planner, RTE_GROUP names no input */
-				break;
-		}
-	}
-	if (nrelations > 1)
+	if (!IsA(item, RangeTblRef))
 		refuse(ctx, "a join is", locate_from_item(ctx, NULL, 1));
-	if (nrelations == 0)
+	rte = rt_fetch(((RangeTblRef *) item)->rtindex, query->rtable);
+	switch (rte->rtekind)
+	{
+		case RTE_RELATION:
+			check_relation(rte, ctx);
+			break;
+		case RTE_SUBQUERY:
+			check_query(rte->subquery, ctx);
+			break;
+		case RTE_FUNCTION:
+			refuse(ctx, "a function in FROM is",
+				   exprLocation(linitial_node(RangeTblFunction, rte->functions)->funcexpr));
+			break;
+		case RTE_TABLEFUNC:
+			refuse(ctx, "XMLTABLE or JSON_TABLE is", exprLocation((Node *) rte->tablefunc));
+			break;
+		case RTE_VALUES:
+			refuse(ctx, "VALUES is", exprLocation((Node *) rte->values_lists));
+			break;
+		default:
+			refuse(ctx, "this item in FROM is", -1);
+			break;
+	}
+}
+
+static void
+check_from(const Query *query, CheckContext *ctx)
+{
+	List *items = query->jointree->fromlist;
+
+	if (items == NIL)
 		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						errmsg("a continuous view must read a stream"),
 						errhint("Name a table created USING stream in FROM.")));
+	if (list_length(items) > 1)
+		refuse(ctx, "a join is", locate_from_item(ctx, NULL, 1));
+	check_from_item(query, linitial(items), ctx);
 }
 
 static void
@@ -254,9 +254,9 @@ check_query(const Query *query, CheckContext *ctx)
 			   linitial_node(GroupingSet, query->groupingSets)->location);
 	if (query->rowMarks != NIL)
 		refuse(ctx, "FOR UPDATE or FOR SHARE is", -1);
-	check_range_table(query, ctx);
+	check_from(query, ctx);
 	check_expression(sx_flatten_group_exprs((Query *) query, query->targetList), ctx);
-	check_expression((Node *) query->jointree, ctx);
+	check_expression(query->jointree->quals, ctx);
 	check_expression(sx_flatten_group_exprs((Query *) query, query->havingQual), ctx);
 }
 

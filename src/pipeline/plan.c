@@ -121,7 +121,7 @@ sx_plan_init(void)
 PlannedStmt *
 sx_plan_query(const Query *query)
 {
-	Query *copy = copyObject(query);
+	Query *copy = castNode(Query, copyObjectImpl(query));
 	List *rewritten;
 	PlannedStmt *stmt = NULL;
 	int nest_level;

@@ -76,7 +76,7 @@ typedef struct SxPositionKey
 /* All (view, source) pairs with positions on 'source': list of SxPositionKey *. */
 extern List *sx_catalog_position_views(Oid source);
 
-/* List of SxStateRow *. */
+/* List of SxStateRow *, of one view or (InvalidOid) of all. */
 extern List *sx_catalog_states(Oid view);
 extern void sx_catalog_state_add(const SxStateRow *row);
 extern void sx_catalog_state_set_filenumber(Oid relid, Oid filenumber);

@@ -1,0 +1,97 @@
+/*
+ * pipeline.h
+ *		Views in a worker, and the groups in which they read their sources. For pipeline/ only.
+ */
+#ifndef STREAM_EXT_PIPELINE_PIPELINE_H
+#define STREAM_EXT_PIPELINE_PIPELINE_H
+
+#include "datatype/timestamp.h"
+
+#include "stream_ext/base/progress.h"
+#include "stream_ext/catalog/catalog.h"
+#include "stream_ext/catalog/options.h"
+#include "stream_ext/pipeline/dataflow.h"
+#include "stream_ext/source/source.h"
+
+typedef struct SxPollGroup SxPollGroup;
+
+/*
+ * A view as this worker knows it; lives in its own child of TopMemoryContext while the view has a
+ * row in the catalog. It is idle, or loaded (flow), or loaded and attached (group).
+ */
+typedef struct SxPipeline
+{
+	MemoryContext cxt;
+	Oid view;
+	Oid source;
+	char *id;
+	SxViewOptions *options;
+	SxProgress *progress;  /* NULL: no room in shared memory */
+	bool is_listed;		   /* seen in the last look at the catalog */
+	bool is_paused;
+	bool caught_up;		   /* as the catalog says */
+	bool has_error;		   /* as the catalog says */
+	int32 failures;		   /* in a row */
+	TimestampTz retry_at;  /* not before, after a failure */
+	SxDataflow *flow;
+	SxPollGroup *group;
+	RelFileNumber view_file; /* the view's file that remembered TIDs point into */
+	Size memory;			 /* of the dataflow, as of its last batch */
+	uint64 token;			 /* of waiters, taken before the poll began */
+	bool check_shape; /* an invalidation came: compare what was compiled with what is there */
+	bool reload;	  /* a function changed: compile anew */
+} SxPipeline;
+
+/* Views that stand at the same position of the same source and read on together. */
+struct SxPollGroup
+{
+	MemoryContext cxt;
+	Oid source;
+	uint64 generation;
+	SxSource *reader;
+	SxBatch *batch;	  /* has all columns that any member needs */
+	bytea *position;  /* as committed last; NULL: never */
+	List *members;	  /* SxPipeline * */
+	bool drained;	  /* at the last commit */
+	bool sat_out;	  /* the last cycle could not lock what it needs */
+	double interval;  /* ms between commits under load, adapted to the cost of a flush */
+};
+
+/* ---- frame.c: the user and the settings that a view's expressions run under */
+
+/* Switches to the view's owner and settings, if not there already. In a transaction. */
+extern void sx_frame_enter(SxPipeline *pipeline);
+
+/* Back to the worker's own. */
+extern void sx_frame_leave(void);
+
+/* The view whose code runs or ran when an error came; NULL: none. */
+extern SxPipeline *sx_frame_pipeline(void);
+
+/* Forgets the frame after the transaction has been aborted. */
+extern void sx_frame_abort(void);
+
+/* ---- build.c: makes a pipeline ready to run */
+
+/*
+ * Loads the pipeline in the current transaction: compiles it, builds it from nothing if it has to
+ * be, reads its state. False: something that it needs is locked. Errors: those of the view.
+ */
+extern bool sx_pipeline_load(SxPipeline *pipeline);
+
+/* Forgets the pipeline's dataflow. The caller has taken it out of its group. */
+extern void sx_pipeline_unload(SxPipeline *pipeline);
+
+/* ---- commit.c: the one transaction of a cycle */
+
+/*
+ * Polls the group's source once, computes and commits. Members that cannot run now are put into
+ * *absent (locked, keep their state) or *stale (to be loaded anew), and have no part in it. Sets
+ * group->drained and group->sat_out. Starts and ends a transaction.
+ */
+extern void sx_group_run(SxPollGroup *group, List **absent, List **stale);
+
+/* Total memory of the dataflows of this worker, kept by runtime.c. */
+extern Size sx_runtime_memory(void);
+
+#endif /* STREAM_EXT_PIPELINE_PIPELINE_H */

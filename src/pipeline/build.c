@@ -1,0 +1,140 @@
+/*
+ * build.c
+ *		Makes a pipeline ready to run: compile, build from nothing, or load its state.
+ *
+ * A view is built from nothing when it is new, when REFRESH asked for it, when its source was
+ * truncated (the rows that the view counted are gone, and so must their results be), or when the
+ * layout of its state is not the one that the compiled query has. Its rows are deleted, its state
+ * tables made anew, and it reads its source from the beginning.
+ *
+ * If only the view's heap was rewritten (VACUUM FULL, CLUSTER, SET TABLESPACE), remembered TIDs
+ * are wrong, and its rows are written again from the state.
+ *
+ * Locks: conditional ones on what users own, held to the end of the transaction.
+ */
+#include "postgres.h"
+#include "stream_ext/base/compat.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "storage/lmgr.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "stream_ext/operator/aggregate.h"
+#include "stream_ext/pipeline/pipeline.h"
+#include "stream_ext/state/table.h"
+#include "stream_ext/view/view.h"
+
+/* The catalog is right for a view that starts from nothing; the caller holds the row's lock. */
+static void
+build(SxPipeline *pipeline, SxViewRow *row, Relation rel)
+{
+	SxDataflow *flow = pipeline->flow;
+
+	sx_state_tables_drop(pipeline->view);
+	sx_view_clear(rel);
+	sx_catalog_position_delete(pipeline->view);
+	if (flow->aggregate != NULL)
+		sx_aggregate_build(flow->aggregate);
+	row->rebuild = false;
+	row->caught_up = false;
+	row->signature = flow->signature;
+	row->pg_major = PG_MAJORVERSION_NUM;
+	row->filenumber = rel->rd_locator.relNumber;
+	sx_catalog_view_update(row);
+	CommandCounterIncrement();
+}
+
+/* Is what the catalog has of the view unusable for the compiled query? */
+static bool
+must_build(SxPipeline *pipeline, SxViewRow *row, Relation source)
+{
+	bytea *position = sx_catalog_position(pipeline->view, pipeline->source);
+	bool restarted = false;
+
+	if (row->rebuild || row->signature == NULL ||
+		strcmp(row->signature, pipeline->flow->signature) != 0)
+		return true;
+	/* without a position nothing was committed but the build itself */
+	if (position != NULL)
+		(void) sx_source_stream(source, position, &restarted);
+	return restarted;
+}
+
+bool
+sx_pipeline_load(SxPipeline *pipeline)
+{
+	SxViewRow *row;
+	Relation rel;
+	Relation source;
+	MemoryContext old;
+
+	if (!ConditionalLockRelationOid(pipeline->view, RowExclusiveLock) ||
+		!ConditionalLockRelationOid(pipeline->source, AccessShareLock))
+		return false;
+	rel = try_relation_open(pipeline->view, NoLock);
+	source = try_relation_open(pipeline->source, NoLock);
+	row = sx_catalog_view(pipeline->view);
+	/* dropped a moment ago */
+	if (rel == NULL || source == NULL || row == NULL || strcmp(row->id, pipeline->id) != 0)
+		return false;
+
+	PushActiveSnapshot(GetLatestSnapshot());
+	sx_frame_enter(pipeline);
+	old = MemoryContextSwitchTo(pipeline->cxt);
+	pipeline->flow = sx_dataflow_create(pipeline->view);
+	MemoryContextSwitchTo(old);
+	sx_frame_leave();
+	PopActiveSnapshot();
+	pipeline->check_shape = false;
+	pipeline->reload = false;
+
+	if (must_build(pipeline, row, source))
+	{
+		if (!sx_catalog_view_lock(pipeline->view, false))
+			return false;
+		row = sx_catalog_view(pipeline->view);
+		PushActiveSnapshot(GetLatestSnapshot());
+		build(pipeline, row, rel);
+		PopActiveSnapshot();
+	}
+	if (pipeline->flow->aggregate != NULL)
+	{
+		SxOperator *aggregate = pipeline->flow->aggregate;
+
+		PushActiveSnapshot(GetLatestSnapshot());
+		sx_frame_enter(pipeline);
+		aggregate->methods->load(aggregate);
+		sx_frame_leave();
+		PopActiveSnapshot();
+		if (row->filenumber != rel->rd_locator.relNumber)
+		{
+			if (!sx_catalog_view_lock(pipeline->view, false))
+				return false;
+			row = sx_catalog_view(pipeline->view);
+			PushActiveSnapshot(GetLatestSnapshot());
+			sx_view_clear(rel);
+			PopActiveSnapshot();
+			row->filenumber = rel->rd_locator.relNumber;
+			sx_catalog_view_update(row);
+			sx_aggregate_reemit(aggregate);
+		}
+	}
+	pipeline->view_file = rel->rd_locator.relNumber;
+	pipeline->caught_up = row->caught_up;
+	pipeline->memory = sx_dataflow_memory(pipeline->flow);
+	table_close(source, NoLock);
+	table_close(rel, NoLock);
+	return true;
+}
+
+void
+sx_pipeline_unload(SxPipeline *pipeline)
+{
+	Assert(pipeline->group == NULL);
+	if (pipeline->flow != NULL)
+		sx_dataflow_free(pipeline->flow);
+	pipeline->flow = NULL;
+	pipeline->memory = 0;
+}

@@ -1,0 +1,331 @@
+/*
+ * commit.c
+ *		The one transaction of a cycle: poll, compute, flush, positions, commit.
+ *
+ * Results, operator state and source positions go into one transaction; that is the whole of
+ * exactly once. This is the only file that ends a transaction in which data was read. If anything
+ * fails nothing has moved, and the caller puts memory back to what is committed.
+ *
+ * Locks: AccessShareLock on the source and RowExclusiveLock on the views, taken only if they are
+ * free, so that no user's DDL waits for more than one cycle, and no cycle waits for a user.
+ */
+#include "postgres.h"
+#include "stream_ext/base/compat.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "portability/instr_time.h"
+#include "storage/lmgr.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "stream_ext/base/guc.h"
+#include "stream_ext/base/stop.h"
+#include "stream_ext/operator/aggregate.h"
+#include "stream_ext/pipeline/pipeline.h"
+#include "stream_ext/view/view.h"
+
+/* The longest time between two commits, however expensive a flush is. */
+#define MAX_INTERVAL_MS 1000.0
+
+static double
+elapsed_ms(instr_time start)
+{
+	instr_time now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	INSTR_TIME_SUBTRACT(now, start);
+	return INSTR_TIME_GET_MILLISEC(now);
+}
+
+/* Can the member run, with what it has in memory? If so, opens and locks its view. */
+static Relation
+open_view(SxPipeline *pipeline, Relation source, List **absent, List **stale)
+{
+	Relation rel;
+
+	if (!ConditionalLockRelationOid(pipeline->view, RowExclusiveLock))
+	{
+		*absent = lappend(*absent, pipeline);
+		return NULL;
+	}
+	rel = try_relation_open(pipeline->view, NoLock);
+	if (rel == NULL || rel->rd_locator.relNumber != pipeline->view_file || pipeline->reload ||
+		(pipeline->check_shape && sx_relation_shape(source) != pipeline->flow->source_shape) ||
+		(pipeline->flow->aggregate != NULL && sx_aggregate_is_stale(pipeline->flow->aggregate)))
+	{
+		if (rel != NULL)
+			relation_close(rel, NoLock);
+		*stale = lappend(*stale, pipeline);
+		return NULL;
+	}
+	pipeline->check_shape = false;
+	return rel;
+}
+
+/* Opens the views of all members that can run; their number. Takes the others out of the group. */
+static int
+open_members(SxPollGroup *group, Relation source, Relation *rels, List **absent, List **stale)
+{
+	List *present = NIL;
+	ListCell *lc;
+	int n = 0;
+	MemoryContext old;
+
+	foreach(lc, group->members)
+	{
+		SxPipeline *pipeline = lfirst(lc);
+		Relation rel = open_view(pipeline, source, absent, stale);
+
+		if (rel == NULL)
+			continue;
+		sx_view_begin(pipeline->flow->sink, rel);
+		rels[n++] = rel;
+		present = lappend(present, pipeline);
+	}
+	old = MemoryContextSwitchTo(group->cxt);
+	list_free(group->members);
+	group->members = list_copy(present);
+	MemoryContextSwitchTo(old);
+	return n;
+}
+
+static void
+check_memory(SxPipeline *pipeline)
+{
+	Size total;
+
+	pipeline->memory = sx_dataflow_memory(pipeline->flow);
+	total = sx_runtime_memory();
+	if (total / 1024 <= (Size) sx_state_memory)
+		return;
+	ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY),
+					errmsg("operator state of this worker exceeds stream.state_memory"),
+					errdetail("All views of the worker use %zu MB, this one %zu MB.",
+							  total / (1024 * 1024), pipeline->memory / (1024 * 1024)),
+					errhint("Raise stream.state_memory, or make the view keep fewer groups.")));
+}
+
+/* Reads and pushes batches until the source is drained or a limit of the commit is reached. */
+static void
+poll_source(SxPollGroup *group, instr_time start, uint64 *rows)
+{
+	SxBatch *batch = group->batch;
+	uint64 bytes = 0;
+
+	group->drained = false;
+	while (*rows < (uint64) sx_batch_rows && bytes / 1024 < (uint64) sx_batch_bytes)
+	{
+		ListCell *lc;
+
+		CHECK_FOR_INTERRUPTS();
+		sx_batch_reset(batch);
+		if (!group->reader->methods->next(group->reader, batch))
+		{
+			group->drained = true;
+			break;
+		}
+		*rows += batch->nrows;
+		bytes += batch->bytes;
+		foreach(lc, group->members)
+		{
+			SxPipeline *pipeline = lfirst(lc);
+
+			if (batch->nrows == 0)
+				break;
+			sx_frame_enter(pipeline);
+			sx_operator_push(pipeline->flow->first, batch);
+			check_memory(pipeline);
+		}
+		if (elapsed_ms(start) >= group->interval)
+			break;
+	}
+}
+
+/* Saves what the catalog keeps of a member; part of the commit. */
+static void
+save_member(SxPipeline *pipeline, SxPollGroup *group, bytea *position, bool moved)
+{
+	if (moved)
+		sx_catalog_position_set(pipeline->view, group->source, position);
+	/* rarely: the end of the build, or of a row of failures; not worth waiting for anybody */
+	if (((group->drained && !pipeline->caught_up) || pipeline->has_error) &&
+		sx_catalog_view_lock(pipeline->view, false))
+	{
+		SxViewRow *row = sx_catalog_view(pipeline->view);
+
+		if (row == NULL)
+			return;
+		row->caught_up |= group->drained;
+		row->error_code = NULL;
+		row->error_message = NULL;
+		row->error_detail = NULL;
+		row->error_hint = NULL;
+		row->error_time = 0;
+		row->failures = 0;
+		sx_catalog_view_update(row);
+		pipeline->caught_up = row->caught_up;
+		pipeline->has_error = false;
+	}
+}
+
+/* After the commit: memory follows, waiters are told. */
+static void
+publish_member(SxPipeline *pipeline, SxPollGroup *group, uint64 rows, uint64 behind,
+			   bool committed)
+{
+	SxDataflow *flow = pipeline->flow;
+	SxProgress *progress = pipeline->progress;
+
+	flow->first->methods->committed(flow->first);
+	pipeline->failures = 0;
+	if (progress == NULL)
+		return;
+	if (committed)
+	{
+		pg_atomic_fetch_add_u64(&progress->commits, 1);
+		pg_atomic_fetch_add_u64(&progress->rows_in, rows);
+		pg_atomic_write_u64(&progress->rows_out, flow->sink->rows_out);
+		pg_atomic_write_u64(&progress->commit_time, (uint64) GetCurrentTimestamp());
+	}
+	pg_atomic_write_u64(&progress->watermark,
+						(uint64) group->reader->methods->watermark(group->reader));
+	pg_atomic_write_u64(&progress->blocks_behind, behind);
+	pg_atomic_write_u32(&progress->worker_pid, (uint32) MyProcPid);
+	for (int i = 0; i < flow->noperators && i < SX_PROGRESS_OPERATORS && committed; i++)
+	{
+		SxOperator *op = flow->operators[i];
+		uint64 state_rows = 0;
+		uint64 state_bytes = 0;
+
+		if (op->methods->state_size != NULL)
+			op->methods->state_size(op, &state_rows, &state_bytes);
+		pg_atomic_write_u64(&progress->operators[i].rows_in, op->rows_in);
+		pg_atomic_write_u64(&progress->operators[i].rows_out, op->rows_out);
+		pg_atomic_write_u64(&progress->operators[i].state_rows, state_rows);
+		pg_atomic_write_u64(&progress->operators[i].state_bytes, state_bytes);
+	}
+	if (group->drained && pipeline->token > pg_atomic_read_u64(&progress->completed))
+	{
+		pg_atomic_write_u64(&progress->completed, pipeline->token);
+		ConditionVariableBroadcast(&progress->changed);
+	}
+}
+
+/*
+ * Commits less often while a flush is more than half of the cycle, more often again when it is not.
+ */
+static void
+adapt_interval(SxPollGroup *group, double poll_ms, double flush_ms)
+{
+	if (group->drained || flush_ms < poll_ms / 4)
+		group->interval = Max(group->interval / 2, sx_commit_interval);
+	else if (flush_ms > poll_ms)
+		group->interval = Min(Max(group->interval, 1) * 2, Max(MAX_INTERVAL_MS, sx_commit_interval));
+}
+
+void
+sx_group_run(SxPollGroup *group, List **absent, List **stale)
+{
+	int nmembers = list_length(group->members);
+	Relation source;
+	Relation *rels;
+	bytea *position;
+	bool moved;
+	bool committed;
+	uint64 rows = 0;
+	uint64 behind;
+	instr_time start;
+	double poll_ms;
+	ListCell *lc;
+
+	StartTransactionCommand();
+	group->sat_out = true;
+	if (!ConditionalLockRelationOid(group->source, AccessShareLock))
+	{
+		CommitTransactionCommand();
+		return;
+	}
+	source = try_relation_open(group->source, NoLock);
+	if (source == NULL || sx_catalog_generation(group->source) != group->generation)
+	{
+		/* dropped or truncated; loading tells which */
+		MemoryContextSwitchTo(TopMemoryContext);
+		*stale = list_copy(group->members);
+		group->members = NIL;
+		if (source != NULL)
+			table_close(source, NoLock);
+		CommitTransactionCommand();
+		return;
+	}
+	rels = palloc(sizeof(Relation) * nmembers);
+	{
+		MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+
+		nmembers = open_members(group, source, rels, absent, stale);
+		MemoryContextSwitchTo(old);
+	}
+	if (nmembers == 0)
+	{
+		table_close(source, NoLock);
+		CommitTransactionCommand();
+		return;
+	}
+	group->sat_out = false;
+
+	/* what waiters asked for before the snapshot is taken is covered by this poll */
+	foreach(lc, group->members)
+	{
+		SxPipeline *pipeline = lfirst(lc);
+
+		if (pipeline->progress != NULL)
+			pipeline->token = pg_atomic_read_u64(&pipeline->progress->requested);
+	}
+	INSTR_TIME_SET_CURRENT(start);
+	group->reader->methods->begin(group->reader, source);
+	PushActiveSnapshot(group->reader->methods->snapshot(group->reader));
+	poll_source(group, start, &rows);
+	poll_ms = elapsed_ms(start);
+	SX_STOP_POINT("polled");
+
+	foreach(lc, group->members)
+	{
+		SxPipeline *pipeline = lfirst(lc);
+
+		sx_frame_enter(pipeline);
+		pipeline->flow->first->methods->flush(pipeline->flow->first);
+	}
+	sx_frame_leave();
+	PopActiveSnapshot();
+	SX_STOP_POINT("flushed");
+
+	behind = group->reader->methods->behind(group->reader);
+	group->reader->methods->end(group->reader);
+	position = group->reader->methods->position(group->reader);
+	moved = group->position == NULL || VARSIZE(position) != VARSIZE(group->position) ||
+			memcmp(position, group->position, VARSIZE(position)) != 0;
+	foreach(lc, group->members)
+		save_member(lfirst(lc), group, position, moved);
+	for (int i = 0; i < nmembers; i++)
+		table_close(rels[i], NoLock);
+	table_close(source, NoLock);
+	if (moved)
+	{
+		MemoryContext old = MemoryContextSwitchTo(group->cxt);
+		bytea *copy = palloc(VARSIZE(position));
+
+		memcpy(copy, position, VARSIZE(position));
+		if (group->position != NULL)
+			pfree(group->position);
+		group->position = copy;
+		MemoryContextSwitchTo(old);
+	}
+	committed = TransactionIdIsValid(GetTopTransactionIdIfAny());
+	SX_STOP_POINT("before_commit");
+	CommitTransactionCommand();
+
+	adapt_interval(group, poll_ms, elapsed_ms(start) - poll_ms);
+	foreach(lc, group->members)
+		publish_member(lfirst(lc), group, rows, behind, committed);
+}

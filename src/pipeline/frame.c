@@ -1,0 +1,88 @@
+/*
+ * frame.c
+ *		The user and the settings that a view's expressions run under.
+ *
+ * Expressions run as the view's owner in a security-restricted context, as REFRESH does in the
+ * server, and STABLE functions see TimeZone, DateStyle, IntervalStyle and search_path as they were
+ * when the view was created. Settings are changed at a nest level of their own, so that a function
+ * that sets one leaves nothing behind; those that already have the right value are left alone.
+ *
+ * An error leaves the frame standing, so that the caller learns whose code it was; the abort of the
+ * transaction restores user and settings.
+ */
+#include "postgres.h"
+#include "stream_ext/base/compat.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_class.h"
+#include "utils/guc.h"
+#include "utils/syscache.h"
+
+#include "stream_ext/pipeline/pipeline.h"
+
+static SxPipeline *current = NULL;
+static int nest_level;
+static Oid saved_user;
+static int saved_context;
+
+static Oid
+get_owner(Oid relid)
+{
+	HeapTuple tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Oid owner;
+
+	if (!HeapTupleIsValid(tuple))
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
+						errmsg("relation with OID %u does not exist", relid)));
+	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
+	ReleaseSysCache(tuple);
+	return owner;
+}
+
+static void
+set_option(const char *name, const char *value)
+{
+	if (strcmp(GetConfigOption(name, false, false), value) != 0)
+		(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
+								 false);
+}
+
+void
+sx_frame_enter(SxPipeline *pipeline)
+{
+	if (current == pipeline)
+		return;
+	if (current != NULL)
+		sx_frame_leave();
+	current = pipeline;
+	GetUserIdAndSecContext(&saved_user, &saved_context);
+	SetUserIdAndSecContext(get_owner(pipeline->view),
+						   saved_context | SECURITY_RESTRICTED_OPERATION);
+	nest_level = NewGUCNestLevel();
+	set_option("TimeZone", pipeline->options->timezone);
+	set_option("DateStyle", pipeline->options->datestyle);
+	set_option("IntervalStyle", pipeline->options->intervalstyle);
+	set_option("search_path", pipeline->options->search_path);
+}
+
+void
+sx_frame_leave(void)
+{
+	if (current == NULL)
+		return;
+	AtEOXact_GUC(false, nest_level);
+	SetUserIdAndSecContext(saved_user, saved_context);
+	current = NULL;
+}
+
+SxPipeline *
+sx_frame_pipeline(void)
+{
+	return current;
+}
+
+void
+sx_frame_abort(void)
+{
+	current = NULL;
+}

@@ -1,0 +1,656 @@
+/*
+ * runtime.c
+ *		What one worker runs: the list of its views, their groups, and failures.
+ *
+ * A cycle looks at the catalog, loads what is new or changed, then runs every poll group once.
+ * Views whose positions in a source are equal share a group and so a poll; a view that is behind
+ * (new, resumed, locked for a while) has a group of its own until it has caught up, and the groups
+ * are merged.
+ *
+ * Failures stay with the view that caused them. An error aborts the transaction of one group; the
+ * other members go on from what is committed, with their state as it was, if they had not touched
+ * it, else loaded anew. The failed view is left out, its error goes into the catalog, and it is
+ * tried again after a pause that doubles up to a minute, alone.
+ *
+ * Memory: pipelines and groups are children of TopMemoryContext; everything of a cycle dies with
+ * its transaction.
+ */
+#include "postgres.h"
+#include "stream_ext/base/compat.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "common/hashfn.h"
+#include "commands/matview.h"
+#include "storage/lmgr.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+#include "stream_ext/base/guc.h"
+#include "stream_ext/catalog/identity.h"
+#include "stream_ext/pipeline/compile.h"
+#include "stream_ext/pipeline/pipeline.h"
+#include "stream_ext/pipeline/runtime.h"
+#include "stream_ext/state/table.h"
+
+/* Milliseconds until the next cycle if nothing happens; and if something was locked. */
+#define IDLE_MS	  1000
+#define LOCKED_MS 20
+
+/* Pause after a failure: a second, doubled with each one, up to a minute. */
+#define MAX_RETRY_SECONDS 60
+
+static int my_number = 0;
+static int my_count = 1;
+static List *pipelines = NIL; /* SxPipeline *, in TopMemoryContext */
+static List *groups = NIL;	  /* SxPollGroup *, in TopMemoryContext */
+static bool extension_gone = false;
+static bool orphans_dropped = false;
+
+/* ---------------------------------------------------------------- invalidations */
+
+static void
+relation_changed(Datum arg, Oid relid)
+{
+	ListCell *lc;
+
+	foreach(lc, pipelines)
+	{
+		SxPipeline *pipeline = lfirst(lc);
+
+		if (relid == InvalidOid || relid == pipeline->source || relid == pipeline->view)
+			pipeline->check_shape = true;
+	}
+}
+
+static void
+function_changed(Datum arg, int cacheid, uint32 hashvalue)
+{
+	ListCell *lc;
+
+	foreach(lc, pipelines)
+	{
+		SxPipeline *pipeline = lfirst(lc);
+
+		if (pipeline->flow != NULL && sx_dataflow_uses(pipeline->flow, cacheid, hashvalue))
+			pipeline->reload = true;
+	}
+}
+
+void
+sx_runtime_init(int number, int count)
+{
+	my_number = number;
+	my_count = count;
+	CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(PROCOID, function_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(TYPEOID, function_changed, (Datum) 0);
+}
+
+bool
+sx_runtime_extension_gone(void)
+{
+	return extension_gone;
+}
+
+Size
+sx_runtime_memory(void)
+{
+	Size total = 0;
+	ListCell *lc;
+
+	foreach(lc, pipelines)
+		total += ((SxPipeline *) lfirst(lc))->memory;
+	return total;
+}
+
+/* ---------------------------------------------------------------- groups */
+
+static void
+free_group(SxPollGroup *group)
+{
+	ListCell *lc;
+
+	foreach(lc, group->members)
+		((SxPipeline *) lfirst(lc))->group = NULL;
+	groups = list_delete_ptr(groups, group);
+	MemoryContextDelete(group->cxt);
+}
+
+/* Takes a pipeline out of its group; an empty group goes. */
+static void
+detach(SxPipeline *pipeline)
+{
+	SxPollGroup *group = pipeline->group;
+
+	if (group == NULL)
+		return;
+	group->members = list_delete_ptr(group->members, pipeline);
+	pipeline->group = NULL;
+	if (group->members == NIL)
+		free_group(group);
+}
+
+/* (Re)makes the batch of a group for the columns that its members need. */
+static void
+make_batch(SxPollGroup *group)
+{
+	MemoryContext old = MemoryContextSwitchTo(group->cxt);
+	Bitmapset *needed = NULL;
+	TupleDesc desc = NULL;
+	ListCell *lc;
+
+	if (group->batch != NULL)
+		sx_batch_free(group->batch);
+	foreach(lc, group->members)
+	{
+		SxDataflow *flow = ((SxPipeline *) lfirst(lc))->flow;
+
+		needed = bms_add_members(needed, flow->needed);
+		desc = flow->source_desc;
+	}
+	group->batch = sx_batch_create(CreateTupleDescCopy(desc), needed);
+	MemoryContextSwitchTo(old);
+}
+
+static bool
+same_position(bytea *a, bytea *b)
+{
+	if (a == NULL || b == NULL)
+		return a == b;
+	return VARSIZE_ANY(a) == VARSIZE_ANY(b) && memcmp(a, b, VARSIZE_ANY(a)) == 0;
+}
+
+/* Adds a loaded pipeline to a group that stands where it does, or to a new one. In a transaction. */
+static void
+attach(SxPipeline *pipeline)
+{
+	bytea *position = sx_catalog_position(pipeline->view, pipeline->source);
+	SxPollGroup *group = NULL;
+	MemoryContext cxt;
+	MemoryContext old;
+	Relation rel;
+	bool restarted;
+	ListCell *lc;
+
+	/* a view that has just failed must not take others with it */
+	foreach(lc, groups)
+	{
+		SxPollGroup *candidate = lfirst(lc);
+		SxPipeline *first = linitial(candidate->members);
+
+		if (pipeline->failures == 0 && first->failures == 0 &&
+			candidate->source == pipeline->source &&
+			first->flow->source_shape == pipeline->flow->source_shape &&
+			same_position(candidate->position, position))
+			group = candidate;
+	}
+	if (group == NULL)
+	{
+		cxt = AllocSetContextCreate(TopMemoryContext, "stream_ext poll group",
+									ALLOCSET_DEFAULT_SIZES);
+		rel = table_open(pipeline->source, AccessShareLock);
+		old = MemoryContextSwitchTo(cxt);
+		group = palloc0(sizeof(SxPollGroup));
+		group->cxt = cxt;
+		group->source = pipeline->source;
+		group->generation = sx_catalog_generation(pipeline->source);
+		group->interval = sx_commit_interval;
+		group->reader = sx_source_stream(rel, position, &restarted);
+		if (position != NULL)
+		{
+			group->position = palloc(VARSIZE_ANY(position));
+			memcpy(group->position, position, VARSIZE_ANY(position));
+		}
+		MemoryContextSwitchTo(TopMemoryContext);
+		groups = lappend(groups, group);
+		MemoryContextSwitchTo(old);
+		table_close(rel, NoLock);
+	}
+	old = MemoryContextSwitchTo(group->cxt);
+	group->members = lappend(group->members, pipeline);
+	MemoryContextSwitchTo(old);
+	pipeline->group = group;
+	make_batch(group);
+}
+
+/* Joins groups that have come to stand at the same place. */
+static void
+merge_groups(void)
+{
+	for (int i = 0; i < list_length(groups); i++)
+	{
+		SxPollGroup *into = list_nth(groups, i);
+		SxPipeline *first = linitial(into->members);
+
+		for (int j = list_length(groups) - 1; j > i; j--)
+		{
+			SxPollGroup *from = list_nth(groups, j);
+			SxPipeline *other = linitial(from->members);
+			List *members;
+			ListCell *lc;
+			MemoryContext old;
+
+			if (from->source != into->source || !from->drained || !into->drained ||
+				from->sat_out || into->sat_out || first->failures != 0 || other->failures != 0 ||
+				from->generation != into->generation ||
+				first->flow->source_shape != other->flow->source_shape ||
+				from->position == NULL || !same_position(into->position, from->position))
+				continue;
+			old = MemoryContextSwitchTo(into->cxt);
+			members = list_copy(from->members);
+			free_group(from);
+			foreach(lc, members)
+				((SxPipeline *) lfirst(lc))->group = into;
+			into->members = list_concat(into->members, members);
+			MemoryContextSwitchTo(old);
+			make_batch(into);
+		}
+	}
+}
+
+/* ---------------------------------------------------------------- the list of views */
+
+static SxPipeline *
+find_pipeline(Oid view)
+{
+	ListCell *lc;
+
+	foreach(lc, pipelines)
+		if (((SxPipeline *) lfirst(lc))->view == view)
+			return lfirst(lc);
+	return NULL;
+}
+
+static void
+drop_pipeline(SxPipeline *pipeline)
+{
+	detach(pipeline);
+	sx_pipeline_unload(pipeline);
+	pipelines = list_delete_ptr(pipelines, pipeline);
+	MemoryContextDelete(pipeline->cxt);
+}
+
+/* Views that read the same source share a worker. */
+static bool
+is_mine(Oid source)
+{
+	return my_count <= 1 || murmurhash32(source) % my_count == (uint32) my_number;
+}
+
+/* Is the catalog row that of a view which exists, is populated, and was not dropped and remade? */
+static bool
+is_live(SxViewRow *row, SxViewOptions **options)
+{
+	HeapTuple tuple;
+	bool populated;
+
+	if (!sx_is_continuous(row->view))
+		return false;
+	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(row->view));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	populated = ((Form_pg_class) GETSTRUCT(tuple))->relispopulated;
+	ReleaseSysCache(tuple);
+	if (!populated)
+		return false;
+	*options = sx_view_options(row->view);
+	return *options != NULL && strcmp((*options)->id, row->id) == 0;
+}
+
+static SxPipeline *
+create_pipeline(SxViewRow *row)
+{
+	MemoryContext cxt =
+		AllocSetContextCreate(TopMemoryContext, "stream_ext pipeline", ALLOCSET_SMALL_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(cxt);
+	SxPipeline *pipeline = palloc0(sizeof(SxPipeline));
+	List *sources;
+
+	pipeline->cxt = cxt;
+	pipeline->view = row->view;
+	pipeline->id = pstrdup(row->id);
+	sources = sx_compile_sources(row->view);
+	if (sources != NIL)
+		pipeline->source = linitial_oid(sources);
+	MemoryContextSwitchTo(TopMemoryContext);
+	pipelines = lappend(pipelines, pipeline);
+	MemoryContextSwitchTo(old);
+	return pipeline;
+}
+
+/* Takes over what the catalog says about a view. */
+static void
+update_pipeline(SxViewRow *row)
+{
+	SxPipeline *pipeline = find_pipeline(row->view);
+	SxViewOptions *options;
+	MemoryContext old;
+
+	if (!is_live(row, &options))
+		return;
+	if (pipeline != NULL && strcmp(pipeline->id, row->id) != 0)
+	{
+		drop_pipeline(pipeline);
+		pipeline = NULL;
+	}
+	if (pipeline == NULL)
+	{
+		pipeline = create_pipeline(row);
+		pipeline->has_error = row->error_code != NULL;
+		pipeline->failures = row->failures;
+	}
+	pipeline->is_listed = true;
+	pipeline->is_paused = row->paused;
+	if (!is_mine(pipeline->source))
+		return;
+	if (pipeline->progress == NULL)
+		pipeline->progress = sx_progress_get(row->view, true);
+	if (pipeline->has_error && row->error_code == NULL)
+	{
+		/* stream.resume() */
+		pipeline->has_error = false;
+		pipeline->failures = 0;
+		pipeline->retry_at = 0;
+	}
+	if (row->paused || row->rebuild)
+	{
+		detach(pipeline);
+		sx_pipeline_unload(pipeline);
+	}
+	if (pipeline->options == NULL || pipeline->flow == NULL)
+	{
+		old = MemoryContextSwitchTo(pipeline->cxt);
+		pipeline->options = sx_view_options(row->view);
+		MemoryContextSwitchTo(old);
+	}
+}
+
+static void
+read_catalog(void)
+{
+	List *rows;
+	ListCell *lc;
+
+	StartTransactionCommand();
+	if (!OidIsValid(sx_extension()))
+	{
+		extension_gone = true;
+		while (pipelines != NIL)
+			drop_pipeline(linitial(pipelines));
+		CommitTransactionCommand();
+		return;
+	}
+	foreach(lc, pipelines)
+		((SxPipeline *) lfirst(lc))->is_listed = false;
+	/* reading the rule of a view or a catalog table may need a snapshot */
+	PushActiveSnapshot(GetTransactionSnapshot());
+	rows = sx_catalog_views();
+	foreach(lc, rows)
+		update_pipeline(lfirst(lc));
+	PopActiveSnapshot();
+	for (int i = list_length(pipelines) - 1; i >= 0; i--)
+	{
+		SxPipeline *pipeline = list_nth(pipelines, i);
+
+		if (!pipeline->is_listed)
+			drop_pipeline(pipeline);
+	}
+	CommitTransactionCommand();
+}
+
+/* ---------------------------------------------------------------- failures */
+
+/*
+ * Writes the error of a view into its catalog row, unless somebody holds the row: then the next
+ * failure will. In a transaction of its own.
+ */
+static void
+record_error(SxPipeline *pipeline, ErrorData *error)
+{
+	SxViewRow *row;
+
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	row = sx_catalog_view_lock(pipeline->view, false) ? sx_catalog_view(pipeline->view) : NULL;
+	if (row != NULL && strcmp(row->id, pipeline->id) == 0)
+	{
+		row->error_code = unpack_sql_state(error->sqlerrcode);
+		row->error_message = error->message;
+		row->error_detail = error->detail;
+		row->error_hint = error->hint;
+		row->error_time = GetCurrentTimestamp();
+		row->failures = pipeline->failures;
+		sx_catalog_view_update(row);
+		pipeline->has_error = true;
+	}
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	if (pipeline->progress != NULL)
+	{
+		pg_atomic_fetch_add_u64(&pipeline->progress->failures, 1);
+		ConditionVariableBroadcast(&pipeline->progress->changed);
+	}
+}
+
+static void
+fail_pipeline(SxPipeline *pipeline, ErrorData *error)
+{
+	int seconds;
+
+	detach(pipeline);
+	sx_pipeline_unload(pipeline);
+	if (pipeline->failures < PG_INT32_MAX)
+		pipeline->failures++;
+	seconds = pipeline->failures > 6 ? MAX_RETRY_SECONDS :
+									   Min(1 << (pipeline->failures - 1), MAX_RETRY_SECONDS);
+	pipeline->retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), seconds * 1000);
+	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		return; /* somebody cancelled the worker: no fault of the view */
+	record_error(pipeline, error);
+}
+
+/*
+ * After an error in the present transaction: ends it and returns the error, in TopMemoryContext,
+ * and whose it was in *failed (NULL: not a view's).
+ */
+static ErrorData *
+end_failed_transaction(SxPipeline **failed)
+{
+	ErrorData *error;
+
+	HOLD_INTERRUPTS();
+	MemoryContextSwitchTo(TopMemoryContext);
+	error = CopyErrorData();
+	*failed = sx_frame_pipeline();
+	EmitErrorReport();
+	FlushErrorState();
+	sx_frame_abort();
+	AbortCurrentTransaction();
+	MemoryContextSwitchTo(TopMemoryContext);
+	RESUME_INTERRUPTS();
+	return error;
+}
+
+/* ---------------------------------------------------------------- a cycle */
+
+/* Once: drops state tables that no view has. Not doing it costs space only. */
+static void
+drop_orphans(void)
+{
+	orphans_dropped = true;
+	PG_TRY();
+	{
+		StartTransactionCommand();
+		PushActiveSnapshot(GetTransactionSnapshot());
+		sx_state_tables_drop_orphans();
+		PopActiveSnapshot();
+		CommitTransactionCommand();
+	}
+	PG_CATCH();
+	{
+		SxPipeline *failed;
+
+		FreeErrorData(end_failed_transaction(&failed));
+	}
+	PG_END_TRY();
+}
+
+/* Loads and attaches a pipeline that is neither; false: locked, try again soon. */
+static bool
+start_pipeline(SxPipeline *pipeline)
+{
+	volatile bool ok = true;
+	MemoryContext old = CurrentMemoryContext;
+
+	PG_TRY();
+	{
+		StartTransactionCommand();
+		if (pipeline->flow == NULL)
+			ok = sx_pipeline_load(pipeline);
+		else
+			ok = ConditionalLockRelationOid(pipeline->source, AccessShareLock);
+		if (ok)
+		{
+			PushActiveSnapshot(GetTransactionSnapshot());
+			attach(pipeline);
+			PopActiveSnapshot();
+			CommitTransactionCommand();
+		}
+		else
+			AbortCurrentTransaction();
+	}
+	PG_CATCH();
+	{
+		SxPipeline *failed;
+		ErrorData *error = end_failed_transaction(&failed);
+
+		ok = true;
+		fail_pipeline(pipeline, error);
+		FreeErrorData(error);
+	}
+	PG_END_TRY();
+	if (!ok && pipeline->flow != NULL && pipeline->group == NULL)
+	{
+		sx_frame_abort();
+		sx_pipeline_unload(pipeline);
+	}
+	MemoryContextSwitchTo(old);
+	return ok;
+}
+
+/* Runs a group; afterwards it may be gone. */
+static void
+run_group(SxPollGroup *group)
+{
+	List *absent = NIL;
+	List *stale = NIL;
+	ListCell *lc;
+
+	PG_TRY();
+	{
+		sx_group_run(group, &absent, &stale);
+	}
+	PG_CATCH();
+	{
+		SxPipeline *failed;
+		ErrorData *error = end_failed_transaction(&failed);
+		List *members = list_copy(group->members);
+
+		/* members keep their state if they can; their positions are those of the catalog */
+		free_group(group);
+		group = NULL;
+		foreach(lc, members)
+		{
+			SxPipeline *pipeline = lfirst(lc);
+			SxOperator *first = pipeline->flow->first;
+
+			if (!first->methods->rolled_back(first))
+				sx_pipeline_unload(pipeline);
+		}
+		foreach(lc, members)
+			if (failed == NULL || failed == lfirst(lc))
+				fail_pipeline(lfirst(lc), error);
+		list_free(members);
+		FreeErrorData(error);
+	}
+	PG_END_TRY();
+
+	foreach(lc, stale)
+	{
+		((SxPipeline *) lfirst(lc))->group = NULL;
+		sx_pipeline_unload(lfirst(lc));
+	}
+	foreach(lc, absent)
+		((SxPipeline *) lfirst(lc))->group = NULL;
+	list_free(stale);
+	list_free(absent);
+	if (group != NULL && group->members == NIL)
+		free_group(group);
+}
+
+long
+sx_runtime_cycle(void)
+{
+	long wait = IDLE_MS;
+	TimestampTz now;
+	List *todo;
+	ListCell *lc;
+
+	CHECK_FOR_INTERRUPTS();
+	MemoryContextSwitchTo(TopMemoryContext);
+	read_catalog();
+	if (extension_gone)
+		return IDLE_MS;
+	if (!orphans_dropped && my_number == 0)
+		drop_orphans();
+
+	now = GetCurrentTimestamp();
+	foreach(lc, pipelines)
+	{
+		SxPipeline *pipeline = lfirst(lc);
+
+		if (!is_mine(pipeline->source) || pipeline->is_paused || pipeline->group != NULL)
+			continue;
+		if (pipeline->retry_at > now)
+		{
+			wait = Min(wait, TimestampDifferenceMilliseconds(now, pipeline->retry_at) + 1);
+			continue;
+		}
+		if (!start_pipeline(pipeline))
+			wait = Min(wait, LOCKED_MS);
+	}
+
+	todo = list_copy(groups);
+	foreach(lc, todo)
+	{
+		if (!list_member_ptr(groups, lfirst(lc)))
+			continue;
+		run_group(lfirst(lc));
+		MemoryContextSwitchTo(TopMemoryContext);
+	}
+	list_free(todo);
+	merge_groups();
+	foreach(lc, groups)
+	{
+		SxPollGroup *group = lfirst(lc);
+
+		if (group->sat_out)
+			wait = Min(wait, LOCKED_MS);
+		else if (!group->drained)
+			wait = 0;
+	}
+	/* pipelines that lost their group are started by the next cycle */
+	foreach(lc, pipelines)
+	{
+		SxPipeline *pipeline = lfirst(lc);
+
+		if (is_mine(pipeline->source) && !pipeline->is_paused && pipeline->group == NULL &&
+			pipeline->retry_at <= now)
+			wait = Min(wait, LOCKED_MS);
+	}
+	return wait;
+}
