@@ -99,6 +99,15 @@ is_internal(const OptionDefinition *definition)
 	return definition->type == OPTION_IDENTITY || definition->type == OPTION_SETTING;
 }
 
+/* True for what a view's label carries besides options: its id and settings. */
+bool
+sx_option_is_internal(const char *name)
+{
+	const OptionDefinition *definition = find_definition(name);
+
+	return definition != NULL && is_internal(definition);
+}
+
 static const char *
 target_noun(SxOptionTarget target)
 {

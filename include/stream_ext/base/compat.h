@@ -103,6 +103,7 @@ typedef bool TU_UpdateIndexes;
 
 #if PG_VERSION_NUM < 160000
 #include "catalog/pg_class.h"
+#include "catalog/pg_database.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
 static inline bool
@@ -112,6 +113,8 @@ sx_object_ownercheck(Oid classid, Oid objectid, Oid roleid)
 		return pg_class_ownercheck(objectid, roleid);
 	if (classid == NamespaceRelationId)
 		return pg_namespace_ownercheck(objectid, roleid);
+	if (classid == DatabaseRelationId)
+		return pg_database_ownercheck(objectid, roleid);
 	Assert(classid == ProcedureRelationId);
 	return pg_proc_ownercheck(objectid, roleid);
 }

@@ -64,6 +64,7 @@ extern List *sx_option_set(List *options, const char *name, const char *value);
 /* options.c: what the options mean. */
 extern char *sx_option_canonical(SxOptionTarget target, const char *name, const char *value);
 extern void sx_option_check_name(SxOptionTarget target, const char *name);
+extern bool sx_option_is_internal(const char *name);
 extern List *sx_view_identity(void);
 extern List *sx_options_check(SxOptionTarget target, const char *label, TupleDesc desc,
 							  const char *relname);

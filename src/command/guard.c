@@ -1,0 +1,150 @@
+/*
+ * guard.c
+ *		Keeps catalog and labels true when relations and columns change by any way.
+ *
+ * Statements are the wrong place for this: a column is also renamed through its parent table,
+ * dropped with its type, and altered through a composite type. PostgreSQL calls the object access
+ * hook for every single object, however the change came about.
+ *
+ * In the hook the change is done but not yet visible to this command: a syscache look-up still
+ * finds the old row, a scan with SnapshotSelf the new one.
+ */
+#include "postgres.h"
+#include "stream_ext/base/compat.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/indexing.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_attribute.h"
+#include "catalog/pg_class.h"
+#include "utils/fmgroids.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+
+#include "stream_ext/base/progress.h"
+#include "stream_ext/base/wake.h"
+#include "stream_ext/catalog/catalog.h"
+#include "stream_ext/catalog/identity.h"
+#include "stream_ext/catalog/options.h"
+#include "stream_ext/command/statement.h"
+
+static object_access_hook_type prev_object_access = NULL;
+
+/* Copy of the pg_attribute row as this command left it. */
+static Form_pg_attribute
+read_altered_column(Oid relid, AttrNumber attno)
+{
+	Relation rel = table_open(AttributeRelationId, AccessShareLock);
+	Form_pg_attribute result = NULL;
+	ScanKeyData keys[2];
+	SysScanDesc scan;
+	HeapTuple tuple;
+
+	ScanKeyInit(&keys[0], Anum_pg_attribute_attrelid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(relid));
+	ScanKeyInit(&keys[1], Anum_pg_attribute_attnum, BTEqualStrategyNumber, F_INT2EQ,
+				Int16GetDatum(attno));
+	scan = systable_beginscan(rel, AttributeRelidNumIndexId, true, SnapshotSelf, 2, keys);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+	{
+		result = palloc(ATTRIBUTE_FIXED_PART_SIZE);
+		memcpy(result, GETSTRUCT(tuple), ATTRIBUTE_FIXED_PART_SIZE);
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return result;
+}
+
+/* Options of a stream if this column, by its name in the syscache, is its event time; else NIL. */
+static List *
+options_if_event_time(Oid relid, AttrNumber attno, char **column)
+{
+	char *label = sx_label_get(relid);
+	List *options = label ? sx_label_parse(label) : NIL;
+	const char *event_time = sx_option_find(options, "event_time");
+
+	*column = get_attname(relid, attno, true);
+	if (event_time == NULL || *column == NULL || strcmp(event_time, *column) != 0)
+		return NIL;
+	return options;
+}
+
+static void
+column_altered(Oid relid, AttrNumber attno)
+{
+	char *column;
+	List *options = options_if_event_time(relid, attno, &column);
+	Form_pg_attribute altered;
+
+	if (options == NIL)
+		return;
+	altered = read_altered_column(relid, attno);
+	if (altered == NULL)
+		return;
+	if (altered->atttypid != get_atttype(relid, attno))
+		ereport(ERROR, (errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
+						errmsg("type of column \"%s\" cannot be changed", column),
+						errdetail("It is the event time of stream \"%s\".", get_rel_name(relid)),
+						errhint("Use ALTER TABLE .. RESET (stream.event_time) first.")));
+	if (strcmp(NameStr(altered->attname), column) != 0)
+	{
+		options = sx_option_set(options, "event_time", NameStr(altered->attname));
+		sx_label_set(relid, sx_label_write(options));
+		CacheInvalidateRelcacheByRelid(relid);
+		sx_wake_at_commit();
+	}
+}
+
+static void
+column_dropped(Oid relid, AttrNumber attno)
+{
+	char *column;
+
+	if (options_if_event_time(relid, attno, &column) != NIL)
+		ereport(ERROR, (errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
+						errmsg("column \"%s\" cannot be dropped", column),
+						errdetail("It is the event time of stream \"%s\".", get_rel_name(relid)),
+						errhint("Use ALTER TABLE .. RESET (stream.event_time) first.")));
+}
+
+static void
+guard_object_access(ObjectAccessType access, Oid classid, Oid objectid, int subid, void *arg)
+{
+	if (prev_object_access)
+		prev_object_access(access, classid, objectid, subid, arg);
+	if (classid != RelationRelationId)
+		return;
+	if (access == OAT_POST_ALTER && subid > 0)
+	{
+		if (sx_is_stream(objectid))
+			column_altered(objectid, subid);
+	}
+	else if (access == OAT_DROP && subid > 0)
+	{
+		if (sx_is_stream(objectid))
+			column_dropped(objectid, subid);
+	}
+	else if (access == OAT_DROP)
+	{
+		if (sx_is_continuous(objectid))
+		{
+			sx_catalog_drop_view(objectid);
+			sx_progress_drop_at_commit(objectid);
+			sx_wake_at_commit();
+		}
+		else if (sx_is_stream(objectid))
+			sx_catalog_drop_source(objectid);
+	}
+}
+
+void
+sx_guard_init(void)
+{
+	prev_object_access = object_access_hook;
+	object_access_hook = guard_object_access;
+}
