@@ -54,12 +54,11 @@ sx_view_forget(Oid view)
 		ObjectAddress address;
 
 		/* a row may be older than a table that took its OID */
-		LockRelationOid(row->relid, AccessExclusiveLock);
 		if (!OidIsValid(schema) || get_rel_namespace(row->relid) != schema)
-		{
-			UnlockRelationOid(row->relid, AccessExclusiveLock);
 			continue;
-		}
+		LockRelationOid(row->relid, AccessExclusiveLock);
+		if (get_rel_namespace(row->relid) != schema)
+			continue;
 		ObjectAddressSet(address, RelationRelationId, row->relid);
 		performDeletion(&address, DROP_RESTRICT, PERFORM_DELETION_INTERNAL);
 	}
@@ -190,6 +189,27 @@ set_options(Oid relid, SxOptionTarget target, List *changes)
 	relation_close(rel, NoLock);
 }
 
+/* Refuses to let go of a stream that views are computed from. */
+static void
+check_no_readers(Oid stream)
+{
+	ListCell *cell;
+
+	foreach(cell, sx_catalog_views())
+	{
+		SxViewRow *row = lfirst(cell);
+
+		if (sx_is_continuous(row->view) && list_member_oid(sx_compile_sources(row->view), stream))
+			ereport(ERROR,
+					(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
+					 errmsg("access method of stream \"%s\" cannot be changed",
+							get_rel_name(stream)),
+					 errdetail("Continuous view \"%s\" reads it.", get_rel_name(row->view)),
+					 errhint("Use ALTER MATERIALIZED VIEW .. SET ACCESS METHOD heap, or DROP, "
+							 "first.")));
+	}
+}
+
 /* The relation has another access method now: it keeps its rows and is not ours any more. */
 static void
 release_relation(Oid relid, bool was_view)
@@ -202,7 +222,10 @@ release_relation(Oid relid, bool was_view)
 		sx_progress_drop_at_commit(relid);
 	}
 	else
+	{
+		check_no_readers(relid);
 		sx_catalog_drop_source(relid);
+	}
 	sx_wake_at_commit();
 }
 
@@ -328,9 +351,11 @@ sx_create_index(SxStatement *stmt)
 
 	if (index->unique && OidIsValid(sx_continuous_am()))
 	{
-		relid = RangeVarGetRelid(index->relation, AccessShareLock, true);
+		relid = RangeVarGetRelid(index->relation, NoLock, true);
 		if (OidIsValid(relid) && sx_is_continuous(relid))
 		{
+			relid = RangeVarGetRelidExtended(index->relation, AccessShareLock, 0,
+											 RangeVarCallbackOwnsRelation, NULL);
 			key = sx_compile_key(relid, &has_key);
 			if (!has_key)
 				ereport(ERROR,

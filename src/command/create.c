@@ -97,13 +97,13 @@ refuse_continuous_table(void)
 }
 
 static void
-refuse_options(List *options, const char *kind, const char *using)
+refuse_options(List *options, const char *kind, const char *hint)
 {
 	DefElem *def = linitial_node(DefElem, sx_options_extract(&options));
 
 	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					errmsg("option \"stream.%s\" cannot be set on %s", def->defname, kind),
-					errhint("Options \"stream.*\" need %s.", using)));
+					errhint("%s", hint)));
 }
 
 /*
@@ -170,7 +170,8 @@ sx_create_table(SxStatement *stmt)
 	{
 		/* it stores nothing; its access method, if any, is for partitions to come */
 		if (has_options)
-			refuse_options(create->options, "a partitioned table", "a partition that is a stream");
+			refuse_options(create->options, "a partitioned table",
+						   "Set it on the partitions that are streams.");
 		sx_statement_run(stmt);
 		return;
 	}
@@ -179,7 +180,8 @@ sx_create_table(SxStatement *stmt)
 	if (!am_is_stream(am))
 	{
 		if (has_options)
-			refuse_options(create->options, "an ordinary table", "CREATE TABLE .. USING stream");
+			refuse_options(create->options, "an ordinary table",
+						   "Use CREATE TABLE .. USING stream.");
 		sx_statement_run(stmt);
 		return;
 	}
@@ -317,8 +319,8 @@ sx_create_table_as(SxStatement *stmt)
 		if (has_options)
 			refuse_options(create->into->options,
 						   is_view ? "an ordinary materialized view" : "an ordinary table",
-						   is_view ? "CREATE MATERIALIZED VIEW .. USING continuous"
-								   : "CREATE TABLE .. USING stream");
+						   is_view ? "Use CREATE MATERIALIZED VIEW .. USING continuous."
+								   : "Use CREATE TABLE .. USING stream.");
 		sx_statement_run(stmt);
 		return;
 	}

@@ -25,7 +25,7 @@
 static void
 run_without_workers(SxStatement *stmt, Oid dboid)
 {
-	if (!OidIsValid(dboid) || dboid == MyDatabaseId || !sx_launcher_available())
+	if (!OidIsValid(dboid) || !sx_launcher_available())
 	{
 		sx_statement_run(stmt);
 		return;

@@ -43,11 +43,11 @@ sx_statement_copy(SxStatement *stmt)
 	return stmt->pstmt->utilityStmt;
 }
 
-/* Errors: OBJECT_NOT_IN_PREREQUISITE_STATE. */
+/* pg_upgrade replays definitions without workers. Errors: OBJECT_NOT_IN_PREREQUISITE_STATE. */
 void
 sx_require_preloaded(void)
 {
-	if (!sx_launcher_available())
+	if (!sx_launcher_available() && !IsBinaryUpgrade)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("stream_ext is not loaded by shared_preload_libraries"),
 						errhint("Add 'stream_ext' to shared_preload_libraries and restart the "
