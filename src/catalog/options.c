@@ -15,6 +15,7 @@
 
 #include <ctype.h>
 
+#include "catalog/pg_attribute.h"
 #include "catalog/pg_type.h"
 #include "common/int.h"
 #include "utils/builtins.h"
@@ -382,6 +383,12 @@ check_event_time(const char *column, TupleDesc desc, const char *relname)
 					 errdetail("It is of type %s.", format_type_be(att->atttypid)),
 					 errhint("Use a column of type timestamp with time zone or timestamp without "
 							 "time zone.")));
+		if (att->attgenerated != '\0' && att->attgenerated != ATTRIBUTE_GENERATED_STORED)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("column \"%s\" cannot be the event time of \"%s\"", column, relname),
+					 errdetail("It is a virtual generated column."),
+					 errhint("Use a stored column.")));
 		return;
 	}
 	ereport(ERROR, (errcode(ERRCODE_UNDEFINED_COLUMN),
