@@ -111,14 +111,103 @@ COMMENT ON FUNCTION @extschema@.tumble(bigint, bigint, bigint)
 -- Functions for users (src/worker, src/command)
 ------------------------------------------------------------------------------
 
--- Fails if the library is not preloaded: nothing would work.
-CREATE FUNCTION stream.require_preload() RETURNS void
-	LANGUAGE c AS 'MODULE_PATHNAME', 'stream_ext_require_preload';
-SELECT stream.require_preload();
-DROP FUNCTION stream.require_preload();
+-- Roles belong to the whole server: made once, left behind by DROP EXTENSION.
+DO $$
+BEGIN
+	IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'stream_admin') THEN
+		CREATE ROLE stream_admin NOLOGIN;
+	END IF;
+	IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'stream_monitor') THEN
+		CREATE ROLE stream_monitor NOLOGIN;
+	END IF;
+END
+$$;
+
+CREATE FUNCTION stream.wait(view regclass, timeout interval DEFAULT NULL) RETURNS boolean
+	LANGUAGE c VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'stream_ext_wait';
+COMMENT ON FUNCTION stream.wait(regclass, interval)
+	IS 'waits until all that is committed at the call is in the continuous view; false: timeout';
+
+CREATE FUNCTION stream.wait_all(timeout interval DEFAULT NULL) RETURNS boolean
+	LANGUAGE c VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'stream_ext_wait_all';
+COMMENT ON FUNCTION stream.wait_all(interval)
+	IS 'waits as stream.wait() for all continuous views that run and that the caller may read';
+
+CREATE FUNCTION stream.pause(view regclass) RETURNS void
+	LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'stream_ext_pause';
+COMMENT ON FUNCTION stream.pause(regclass)
+	IS 'stops work on a continuous view, which keeps its place in its sources';
+
+CREATE FUNCTION stream.resume(view regclass) RETURNS void
+	LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'stream_ext_resume';
+COMMENT ON FUNCTION stream.resume(regclass)
+	IS 'lets a paused or failed continuous view go on, at once';
+
+CREATE FUNCTION stream.explain(view regclass,
+	OUT id integer, OUT parent integer, OUT operator text, OUT detail text,
+	OUT rows_in bigint, OUT rows_out bigint, OUT state_rows bigint, OUT state_bytes bigint)
+	RETURNS SETOF record
+	LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'stream_ext_explain';
+COMMENT ON FUNCTION stream.explain(regclass)
+	IS 'the running dataflow of a continuous view with its counters';
 
 
 ------------------------------------------------------------------------------
 -- Views for users (src/monitor)
 ------------------------------------------------------------------------------
 
+CREATE FUNCTION stream.get_views(
+	OUT view regclass, OUT owner name, OUT state text, OUT reason text,
+	OUT commits bigint, OUT rows_in bigint, OUT rows_out bigint, OUT last_commit timestamptz,
+	OUT blocks_behind bigint, OUT watermark timestamptz,
+	OUT error_code text, OUT error_message text, OUT error_detail text, OUT error_hint text,
+	OUT error_time timestamptz, OUT failures integer, OUT worker_pid integer)
+	RETURNS SETOF record
+	LANGUAGE c VOLATILE STRICT PARALLEL RESTRICTED
+	AS 'MODULE_PATHNAME', 'stream_ext_get_views';
+COMMENT ON FUNCTION stream.get_views() IS 'behind stream.views';
+
+CREATE FUNCTION stream.get_positions(
+	OUT view regclass, OUT source regclass, OUT generation bigint, OUT "cursor" bigint,
+	OUT open_blocks integer, OUT running_transactions integer, OUT watermark timestamptz)
+	RETURNS SETOF record
+	LANGUAGE c VOLATILE STRICT PARALLEL RESTRICTED
+	AS 'MODULE_PATHNAME', 'stream_ext_get_positions';
+COMMENT ON FUNCTION stream.get_positions() IS 'behind stream.positions and stream.watermarks';
+
+CREATE FUNCTION stream.get_workers(
+	OUT datid oid, OUT number integer, OUT pid integer, OUT state text, OUT since timestamptz,
+	OUT reason text)
+	RETURNS SETOF record
+	LANGUAGE c VOLATILE STRICT PARALLEL RESTRICTED
+	AS 'MODULE_PATHNAME', 'stream_ext_get_workers';
+COMMENT ON FUNCTION stream.get_workers() IS 'behind stream.stat_workers';
+
+CREATE VIEW stream.views AS
+	SELECT * FROM stream.get_views();
+COMMENT ON VIEW stream.views
+	IS 'continuous views of this database, their state, counters and last error';
+
+CREATE VIEW stream.positions AS
+	SELECT * FROM stream.get_positions();
+COMMENT ON VIEW stream.positions
+	IS 'how far each continuous view has read each of its sources';
+
+-- For an event time of type timestamp the watermark is shown as if that were in UTC.
+CREATE VIEW stream.watermarks AS
+	SELECT source, view, watermark FROM stream.get_positions();
+COMMENT ON VIEW stream.watermarks
+	IS 'event time up to which each continuous view takes each of its sources to be complete';
+
+CREATE VIEW stream.stat_workers AS
+	SELECT d.datname AS database, w.number, w.pid, w.state, w.since, w.reason
+	FROM stream.get_workers() w LEFT JOIN pg_catalog.pg_database d ON d.oid = w.datid;
+COMMENT ON VIEW stream.stat_workers
+	IS 'the launcher (without database) and the workers of all databases';
+
+GRANT SELECT ON stream.views, stream.positions, stream.watermarks, stream.stat_workers TO PUBLIC;

@@ -9,6 +9,7 @@
 #include "stream_ext/base/progress.h"
 #include "stream_ext/base/wake.h"
 #include "stream_ext/stream_ext.h"
+#include "stream_ext/worker/launcher.h"
 
 #ifdef PG_MODULE_MAGIC_EXT
 PG_MODULE_MAGIC_EXT(.name = "stream_ext", .version = "1.0");
@@ -22,4 +23,5 @@ _PG_init(void)
 	sx_guc_init();
 	sx_wake_init();
 	sx_progress_init();
+	sx_worker_init();
 }

@@ -336,3 +336,16 @@ sx_progress_drop_database(Oid dboid)
 	}
 	LWLockRelease(shared->lock);
 }
+
+void
+sx_progress_detach(void)
+{
+	if (shared == NULL)
+		return;
+	for (int i = 0; i < sx_max_views; i++)
+	{
+		/* a slot without a view has no worker; one that this process has cannot change hands */
+		if (pg_atomic_read_u32(&shared->slots[i].progress.worker_pid) == (uint32) MyProcPid)
+			pg_atomic_write_u32(&shared->slots[i].progress.worker_pid, 0);
+	}
+}

@@ -62,4 +62,7 @@ extern void sx_progress_drop_at_commit(Oid view);
 /* Frees all entries of a database (DROP DATABASE, DROP EXTENSION), at once. */
 extern void sx_progress_drop_database(Oid dboid);
 
+/* This process, a worker, ends: sets worker_pid of all entries that it has to 0. */
+extern void sx_progress_detach(void);
+
 #endif /* STREAM_EXT_BASE_PROGRESS_H */

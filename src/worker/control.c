@@ -1,0 +1,103 @@
+/*
+ * control.c
+ *		stream.pause() and stream.resume().
+ *
+ * Both change the view's catalog row, which the worker changes, too, when the view fails. The lock
+ * on the view keeps them apart: the worker holds the view against it while it works for it, takes
+ * it conditionally and leaves the view alone for as long as this transaction is open. Readers of
+ * the view are not affected. A paused view keeps its position, so that nothing is lost.
+ */
+#include "postgres.h"
+#include "stream_ext/base/compat.h"
+
+#include "catalog/pg_class.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+
+#include "stream_ext/base/wake.h"
+#include "stream_ext/catalog/catalog.h"
+#include "stream_ext/catalog/identity.h"
+#include "stream_ext/worker/launcher.h"
+
+PG_FUNCTION_INFO_V1(stream_ext_pause);
+PG_FUNCTION_INFO_V1(stream_ext_resume);
+
+static void
+require_control(Oid view)
+{
+	Oid admin;
+
+	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(view)))
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
+						errmsg("relation with OID %u does not exist", view)));
+	if (!sx_is_continuous(view))
+		ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
+						errmsg("\"%s\" is not a continuous view", get_rel_name(view))));
+	if (object_ownercheck(RelationRelationId, view, GetUserId()))
+		return;
+	admin = get_role_oid("stream_admin", true);
+	if (!OidIsValid(admin) || !has_privs_of_role(GetUserId(), admin))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_MATVIEW, get_rel_name(view));
+}
+
+/* Locks the view and returns its row, as it is committed now. Errors: not there, not allowed. */
+static SxViewRow *
+lock_row(Oid view)
+{
+	SxViewRow *row;
+
+	if (!sx_launcher_available())
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("stream_ext is not loaded at server start"),
+						errhint("Add stream_ext to shared_preload_libraries and restart the "
+								"server.")));
+	/* nobody else can make the worker wait by asking; a view dropped meanwhile is found below */
+	require_control(view);
+	LockRelationOid(view, ShareRowExclusiveLock);
+	require_control(view);
+
+	PushActiveSnapshot(GetLatestSnapshot());
+	row = sx_catalog_view(view);
+	PopActiveSnapshot();
+	if (row == NULL)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("continuous view \"%s\" is stopped", get_rel_name(view)),
+						errhint("Use REFRESH MATERIALIZED VIEW to start it.")));
+	return row;
+}
+
+/* stream.pause(view regclass) returns void */
+Datum
+stream_ext_pause(PG_FUNCTION_ARGS)
+{
+	SxViewRow *row = lock_row(PG_GETARG_OID(0));
+
+	if (!row->paused)
+	{
+		row->paused = true;
+		sx_catalog_view_update(row);
+		sx_wake_at_commit();
+	}
+	PG_RETURN_VOID();
+}
+
+/* stream.resume(view regclass) returns void. A failed view tries again at once. */
+Datum
+stream_ext_resume(PG_FUNCTION_ARGS)
+{
+	SxViewRow *row = lock_row(PG_GETARG_OID(0));
+
+	row->paused = false;
+	row->error_code = NULL;
+	row->error_message = NULL;
+	row->error_detail = NULL;
+	row->error_hint = NULL;
+	row->error_time = 0;
+	row->failures = 0;
+	sx_catalog_view_update(row);
+	sx_wake_at_commit();
+	PG_RETURN_VOID();
+}
