@@ -8,6 +8,9 @@
 #include "stream_ext/base/guc.h"
 #include "stream_ext/base/progress.h"
 #include "stream_ext/base/wake.h"
+#include "stream_ext/command/command.h"
+#include "stream_ext/pipeline/plan.h"
+#include "stream_ext/storage/stream_am.h"
 #include "stream_ext/stream_ext.h"
 #include "stream_ext/worker/launcher.h"
 
@@ -23,5 +26,8 @@ _PG_init(void)
 	sx_guc_init();
 	sx_wake_init();
 	sx_progress_init();
+	sx_storage_init();
+	sx_plan_init();
 	sx_worker_init();
+	sx_command_init();
 }

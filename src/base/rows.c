@@ -32,16 +32,16 @@
 struct SxRowWriter
 {
 	Relation rel;
-	MemoryContext cxt;	   /* the writer */
+	MemoryContext cxt;     /* the writer */
 	MemoryContext row_cxt; /* one update */
 	MemoryContext new_cxt; /* rows collected by sx_rows_insert() */
-	EState *estate;		   /* for index expressions */
+	EState *estate;        /* for index expressions */
 	TupleTableSlot *index_slot;
 	int nindexes;
 	Relation *indexes;
 	IndexInfo **infos;
 	ExprState **predicates; /* of partial indexes */
-	BlockNumber pruned;		/* block pruned last */
+	BlockNumber pruned;     /* block pruned last */
 	int npending;
 	Size pending_bytes;
 	int nslots;
@@ -89,16 +89,15 @@ open_indexes(SxRowWriter *writer)
 SxRowWriter *
 sx_rows_open(Relation rel)
 {
-	MemoryContext cxt =
-		AllocSetContextCreate(CurrentMemoryContext, "stream_ext row writer", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "stream_ext row writer",
+											  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(cxt);
 	SxRowWriter *writer = palloc0(sizeof(SxRowWriter));
 
 	writer->rel = rel;
 	writer->cxt = cxt;
 	writer->row_cxt = AllocSetContextCreate(cxt, "stream_ext row", ALLOCSET_DEFAULT_SIZES);
-	writer->new_cxt =
-		GenerationContextCreate(cxt, "stream_ext new rows", ALLOCSET_DEFAULT_SIZES);
+	writer->new_cxt = GenerationContextCreate(cxt, "stream_ext new rows", ALLOCSET_DEFAULT_SIZES);
 	writer->pruned = InvalidBlockNumber;
 	open_indexes(writer);
 	MemoryContextSwitchTo(old);

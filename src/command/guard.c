@@ -143,7 +143,7 @@ guard_object_access(ObjectAccessType access, Oid classid, Oid objectid, int subi
 }
 
 void
-sx_guard_init(void)
+sx_command_guard_init(void)
 {
 	prev_object_access = object_access_hook;
 	object_access_hook = guard_object_access;

@@ -154,6 +154,6 @@ sx_command_init(void)
 {
 	prev_process_utility = ProcessUtility_hook;
 	ProcessUtility_hook = command_process_utility;
-	sx_guard_init();
+	sx_command_guard_init();
 	sx_relabel_init();
 }

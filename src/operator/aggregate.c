@@ -32,6 +32,7 @@
 #include "nodes/nodeFuncs.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
+#include "utils/expandeddatum.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/regproc.h"
@@ -64,17 +65,17 @@ typedef struct Aggregate
 	AttrNumber *keys;
 
 	AggState *agg;
-	ExprContext *agg_cxt;	  /* memory of transition values */
-	TupleTableSlot *input;	  /* a row of the input, for transitions */
+	ExprContext *agg_cxt;     /* memory of transition values */
+	TupleTableSlot *input;    /* a row of the input, for transitions */
 	TupleTableSlot *key_slot; /* a row of the input with only the key set, for output */
-	int nread;				  /* columns that transitions and kept inputs read */
+	int nread;                /* columns that transitions and kept inputs read */
 	int *read;
 	TransColumn *columns; /* [numtrans] */
 
 	int ninputs; /* aggregates that keep their inputs */
 	SxInputs **inputs;
 	TupleTableSlot *inputs_slot; /* their results */
-	Size bags_offset;			 /* of the payload */
+	Size bags_offset;            /* of the payload */
 
 	SxGroup **dirty;
 	int64 ndirty;
@@ -83,7 +84,7 @@ typedef struct Aggregate
 	TupleDesc state_desc;
 	Oid state_relid;
 	RelFileNumber state_file; /* the file that state_tid of groups points into */
-	bool reemit;			  /* rows of the view are gone */
+	bool reemit;              /* rows of the view are gone */
 } Aggregate;
 
 static inline AggStatePerGroup
@@ -133,10 +134,9 @@ before_image(SxOperator *base, void *entry)
 	if (op->ndirty == op->dirty_capacity)
 	{
 		op->dirty_capacity = Max(1024, op->dirty_capacity * 2);
-		op->dirty =
-			op->dirty == NULL ?
-				MemoryContextAlloc(op->groups_cxt, sizeof(SxGroup *) * op->dirty_capacity) :
-				repalloc_huge(op->dirty, sizeof(SxGroup *) * op->dirty_capacity);
+		op->dirty = op->dirty == NULL
+						? MemoryContextAlloc(op->groups_cxt, sizeof(SxGroup *) * op->dirty_capacity)
+						: repalloc_huge(op->dirty, sizeof(SxGroup *) * op->dirty_capacity);
 	}
 	op->dirty[op->ndirty++] = entry;
 }
@@ -215,10 +215,10 @@ finalize(Aggregate *op, int aggno, AggStatePerGroup pergroup, bool *isnull)
 		*isnull = value->transValueIsNull;
 		return value->transValue;
 	}
-	InitFunctionCallInfoData(*fcinfo, &peragg->finalfn, peragg->numFinalArgs,
-							 trans->aggCollation, (void *) agg, NULL);
-	fcinfo->args[0].value = MakeExpandedObjectReadOnly(value->transValue, value->transValueIsNull,
-													   trans->transtypeLen);
+	InitFunctionCallInfoData(*fcinfo, &peragg->finalfn, peragg->numFinalArgs, trans->aggCollation,
+							 (void *) agg, NULL);
+	fcinfo->args[0].value =
+		MakeExpandedObjectReadOnly(value->transValue, value->transValueIsNull, trans->transtypeLen);
 	fcinfo->args[0].isnull = value->transValueIsNull;
 	/* arguments beyond the state only tell a polymorphic final function its types */
 	for (int i = 1; i < peragg->numFinalArgs; i++)
@@ -435,9 +435,8 @@ aggregate_committed(SxOperator *base)
 static bool
 aggregate_rolled_back(SxOperator *base)
 {
-	return ((Aggregate *) base)->ndirty == 0 &&
-		   (base->next->methods->rolled_back == NULL ||
-			base->next->methods->rolled_back(base->next));
+	return ((Aggregate *) base)->ndirty == 0 && (base->next->methods->rolled_back == NULL ||
+												 base->next->methods->rolled_back(base->next));
 }
 
 static void
@@ -534,7 +533,7 @@ collect_id(void *arg, SxGroup *group)
 {
 	Loader *loader = arg;
 
-	loader->ids[loader->nids++] = (IdEntry) {.id = group->id, .group = group};
+	loader->ids[loader->nids++] = (IdEntry){.id = group->id, .group = group};
 }
 
 static int
@@ -674,7 +673,8 @@ sx_aggregate_build(SxOperator *base)
 
 	(void) sx_state_table_create(op->view, op->base.id, 0, op->state_desc, 1);
 	for (int k = 0; k < op->ninputs; k++)
-		(void) sx_state_table_create(op->view, op->base.id, k + 1, sx_inputs_desc(op->inputs[k]), 2);
+		(void) sx_state_table_create(op->view, op->base.id, k + 1, sx_inputs_desc(op->inputs[k]),
+									 2);
 }
 
 /* ---------------------------------------------------------------- creation */
@@ -682,9 +682,9 @@ sx_aggregate_build(SxOperator *base)
 /* Takes the aggregates that keep their inputs out of expressions, and numbers the others anew. */
 typedef struct SplitContext
 {
-	List *kept;		/* Aggref, the first of each number */
-	List *numbers;	/* aggno of each, as the planner gave it */
-	List *aggnos;	/* of the others: new number = place in the list */
+	List *kept;    /* Aggref, the first of each number */
+	List *numbers; /* aggno of each, as the planner gave it */
+	List *aggnos;  /* of the others: new number = place in the list */
 	List *transnos;
 } SplitContext;
 
@@ -781,10 +781,10 @@ host_agg(EState *estate, List *targetlist, List *qual, TupleDesc input)
 	{
 		Form_pg_attribute att = TupleDescAttr(input, i);
 
-		tlist = lappend(tlist, makeTargetEntry((Expr *) makeVar(INDEX_VAR, i + 1, att->atttypid,
-																 att->atttypmod, att->attcollation,
-																 0),
-											   i + 1, psprintf("c%d", i + 1), false));
+		tlist =
+			lappend(tlist, makeTargetEntry((Expr *) makeVar(INDEX_VAR, i + 1, att->atttypid,
+															att->atttypmod, att->attcollation, 0),
+										   i + 1, psprintf("c%d", i + 1), false));
 	}
 	cscan->methods = &input_methods;
 	cscan->custom_scan_tlist = tlist;
@@ -949,8 +949,8 @@ sx_aggregate_create(EState *estate, const SxAggregateSpec *spec, TupleDesc input
 
 	op->bags_offset = MAXALIGN(sizeof(AggStatePerGroupData) * op->agg->numtrans);
 	old = MemoryContextSwitchTo(op->groups_cxt);
-	op->groups = sx_groups_create(op->nkeys, columns,
-								  op->bags_offset + sizeof(SxInputBag) * op->ninputs);
+	op->groups =
+		sx_groups_create(op->nkeys, columns, op->bags_offset + sizeof(SxInputBag) * op->ninputs);
 	MemoryContextSwitchTo(old);
 	return &op->base;
 }

@@ -61,7 +61,7 @@ struct SxInputs
 	int16 *typlen;
 	bool *typbyval;
 	TupleDesc desc; /* of the state table */
-	int nkeys;		/* columns of the operator's input */
+	int nkeys;      /* columns of the operator's input */
 	AggState *agg;
 	BagScan *scan;
 };
@@ -212,20 +212,19 @@ create_agg(SxInputs *inputs, EState *estate, Aggref *original, TupleDesc input)
 		TargetEntry *tle = lfirst(lc);
 		Node *arg = (Node *) tle->expr;
 
-		tlist = lappend(tlist,
-						make_column(tlist, exprType(arg), exprTypmod(arg), exprCollation(arg)));
+		tlist =
+			lappend(tlist, make_column(tlist, exprType(arg), exprTypmod(arg), exprCollation(arg)));
 		tle->expr = (Expr *) makeVar(OUTER_VAR, list_length(tlist), exprType(arg), exprTypmod(arg),
 									 exprCollation(arg), 0);
 	}
 	tlist = lappend(tlist, make_column(tlist, BOOLOID, -1, InvalidOid));
-	aggref->aggfilter =
-		(Expr *) makeVar(OUTER_VAR, list_length(tlist), BOOLOID, -1, InvalidOid, 0);
+	aggref->aggfilter = (Expr *) makeVar(OUTER_VAR, list_length(tlist), BOOLOID, -1, InvalidOid, 0);
 	for (int i = 0; i < input->natts; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(input, i);
 
-		tlist = lappend(tlist,
-						make_column(tlist, att->atttypid, att->atttypmod, att->attcollation));
+		tlist =
+			lappend(tlist, make_column(tlist, att->atttypid, att->atttypmod, att->attcollation));
 	}
 	aggref->aggdirectargs = (List *) shift_vars((Node *) aggref->aggdirectargs, &shift);
 	aggref->aggno = 0;
@@ -289,14 +288,14 @@ hash_row(SxInputs *inputs, const Datum *values, const bool *nulls)
 	uint32 hash = 0;
 
 	for (int i = 0; i < inputs->nargs; i++)
-		hash = hash_combine(
-			hash, nulls[i] ? 0 : datum_image_hash(values[i], inputs->typbyval[i], inputs->typlen[i]));
+		hash = hash_combine(hash, nulls[i] ? 0
+										   : datum_image_hash(values[i], inputs->typbyval[i],
+															  inputs->typlen[i]));
 	return hash;
 }
 
 static bool
-same_row(SxInputs *inputs, const Datum *a, const bool *a_nulls, const Datum *b,
-		 const bool *b_nulls)
+same_row(SxInputs *inputs, const Datum *a, const bool *a_nulls, const Datum *b, const bool *b_nulls)
 {
 	for (int i = 0; i < inputs->nargs; i++)
 	{
@@ -312,9 +311,9 @@ static void
 index_row(SxInputs *inputs, SxInputBag *bag, int64 row)
 {
 	uint32 mask = (uint32) (bag->index_size - 1);
-	uint32 pos = hash_row(inputs, bag->values + row * inputs->nargs,
-						  bag->nulls + row * inputs->nargs) &
-				 mask;
+	uint32 pos =
+		hash_row(inputs, bag->values + row * inputs->nargs, bag->nulls + row * inputs->nargs) &
+		mask;
 
 	while (bag->index[pos] != 0)
 		pos = (pos + 1) & mask;
@@ -421,8 +420,7 @@ sx_inputs_add(SxInputs *inputs, SxInputBag *bag, ExprContext *econtext)
 	for (int i = 0; i < inputs->nargs; i++)
 	{
 		values[i] = ExecEvalExprSwitchContext(inputs->args[i], econtext, &nulls[i]);
-		if (!nulls[i] && inputs->typlen[i] == -1 &&
-			VARATT_IS_EXTERNAL(DatumGetPointer(values[i])))
+		if (!nulls[i] && inputs->typlen[i] == -1 && VARATT_IS_EXTERNAL(DatumGetPointer(values[i])))
 		{
 			MemoryContext old = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
 

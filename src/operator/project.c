@@ -21,7 +21,7 @@
 
 typedef struct ProjectColumn
 {
-	int input;		 /* column of the input, from 0; -1: expression */
+	int input;       /* column of the input, from 0; -1: expression */
 	ExprState *expr; /* NULL if input >= 0 or the column is not needed */
 } ProjectColumn;
 
@@ -30,13 +30,14 @@ typedef struct Project
 	SxOperator base;
 	ExprContext *econtext;
 	TupleTableSlot *slot; /* the input row as expressions see it */
-	ExprState *qual;	  /* NULL: no filter */
-	int nread;			  /* columns that expressions read */
+	ExprState *qual;      /* NULL: no filter */
+	int nread;            /* columns that expressions read */
 	int *read;
 	int ncolumns;
 	ProjectColumn *columns;
 	SxBatch *out;
-	Datum **own_values; /* the arrays of 'out'; its values[] point elsewhere while columns are shared */
+	Datum **
+		own_values; /* the arrays of 'out'; its values[] point elsewhere while columns are shared */
 	bool **own_nulls;
 	int selected[SX_BATCH_ROWS];
 	MemoryContext row_cxt; /* values of one upsert */
@@ -189,8 +190,7 @@ project_upsert(SxOperator *base, ItemPointer tid, Datum *values, bool *nulls)
 	for (int c = 0; c < op->ncolumns; c++)
 	{
 		if (op->columns[c].expr != NULL)
-			out_values[c] =
-				ExecEvalExprSwitchContext(op->columns[c].expr, econtext, &out_nulls[c]);
+			out_values[c] = ExecEvalExprSwitchContext(op->columns[c].expr, econtext, &out_nulls[c]);
 		else if (op->columns[c].input >= 0)
 		{
 			out_values[c] = values[op->columns[c].input];
@@ -224,8 +224,7 @@ project_committed(SxOperator *base)
 static bool
 project_rolled_back(SxOperator *base)
 {
-	return base->next->methods->rolled_back == NULL ||
-		   base->next->methods->rolled_back(base->next);
+	return base->next->methods->rolled_back == NULL || base->next->methods->rolled_back(base->next);
 }
 
 static const SxOperatorMethods project_methods = {

@@ -43,8 +43,9 @@ position(CheckContext *ctx, int location)
 static void
 refuse(CheckContext *ctx, const char *what, int location)
 {
-	ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					errmsg("%s not supported in a continuous view", what), position(ctx, location)));
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("%s not supported in a continuous view", what), position(ctx, location)));
 }
 
 typedef struct FromContext
@@ -152,10 +153,9 @@ check_functions(CheckContext *ctx, Node *node)
 	session = session_function(fn.funcid);
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 session != NULL ?
-				 errmsg("%s cannot be used in a continuous view", session) :
-				 errmsg("volatile function %s cannot be used in a continuous view",
-						get_func_name(fn.funcid)),
+			 session != NULL ? errmsg("%s cannot be used in a continuous view", session)
+							 : errmsg("volatile function %s cannot be used in a continuous view",
+									  get_func_name(fn.funcid)),
 			 errdetail("The view's rows could not be kept equal to its query."),
 			 errhint("Store the value in a column of the stream when the row is inserted."),
 			 position(ctx, exprLocation(node))));

@@ -172,8 +172,7 @@ save_member(SxPipeline *pipeline, SxPollGroup *group, bytea *position, bool move
 
 /* After the commit: memory follows, waiters are told. */
 static void
-publish_member(SxPipeline *pipeline, SxPollGroup *group, uint64 rows, uint64 behind,
-			   bool committed)
+publish_member(SxPipeline *pipeline, SxPollGroup *group, uint64 rows, uint64 behind, bool committed)
 {
 	SxDataflow *flow = pipeline->flow;
 	SxProgress *progress = pipeline->progress;
@@ -222,7 +221,8 @@ adapt_interval(SxPollGroup *group, double poll_ms, double flush_ms)
 	if (group->drained || flush_ms < poll_ms / 4)
 		group->interval = Max(group->interval / 2, sx_commit_interval);
 	else if (flush_ms > poll_ms)
-		group->interval = Min(Max(group->interval, 1) * 2, Max(MAX_INTERVAL_MS, sx_commit_interval));
+		group->interval =
+			Min(Max(group->interval, 1) * 2, Max(MAX_INTERVAL_MS, sx_commit_interval));
 }
 
 void

@@ -46,9 +46,9 @@
 /* One operator to be. */
 typedef struct Stage
 {
-	Plan *plan;			   /* the node, for deparsing */
+	Plan *plan;            /* the node, for deparsing */
 	SxAggregateSpec *spec; /* NULL: a project stage */
-	List *targetlist;	   /* of a project stage */
+	List *targetlist;      /* of a project stage */
 	List *qual;
 	bool input_is_outer;
 	const Bitmapset *needed; /* columns of its output that the stage above reads; NULL: all */
@@ -146,8 +146,7 @@ make_chain(PlannedStmt *stmt)
 	while (plan != NULL)
 	{
 		Stage *stage = palloc0(sizeof(Stage));
-		List *targetlist =
-			chain->stages == NIL ? remove_junk(plan->targetlist) : plan->targetlist;
+		List *targetlist = chain->stages == NIL ? remove_junk(plan->targetlist) : plan->targetlist;
 
 		stage->plan = plan;
 		stage->targetlist = targetlist;
@@ -225,9 +224,9 @@ propagate_needed(Chain *chain, TupleDesc source)
 		int natts = input_width(chain, i, source);
 
 		stage->needed = needed;
-		read = stage->spec != NULL ?
-				   sx_aggregate_inputs(stage->spec, natts) :
-				   sx_project_inputs(stage->qual, stage->targetlist, needed, natts);
+		read = stage->spec != NULL
+				   ? sx_aggregate_inputs(stage->spec, natts)
+				   : sx_project_inputs(stage->qual, stage->targetlist, needed, natts);
 		/* NULL means all columns, but here none: member 0 is no column */
 		needed = bms_add_member(bms_copy(read), 0);
 	}
@@ -240,8 +239,8 @@ build_flow(Chain *chain, Oid view, Relation source)
 {
 	int nstages = list_length(chain->stages);
 	SxDataflow *flow;
-	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "stream_ext dataflow",
-											  ALLOCSET_DEFAULT_SIZES);
+	MemoryContext cxt =
+		AllocSetContextCreate(CurrentMemoryContext, "stream_ext dataflow", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(cxt);
 	TupleDesc input;
 	MemoryContext query_cxt;
@@ -269,9 +268,9 @@ build_flow(Chain *chain, Oid view, Relation source)
 		{
 			op = sx_aggregate_create(flow->estate, stage->spec, input, view, i + 1);
 			flow->aggregate = op;
-			flow->signature = MemoryContextStrdup(
-				cxt, psprintf("stream(%u) %s", chain->source,
-							  sx_aggregate_signature(stage->spec, input)));
+			flow->signature =
+				MemoryContextStrdup(cxt, psprintf("stream(%u) %s", chain->source,
+												  sx_aggregate_signature(stage->spec, input)));
 			input = sx_aggregate_output(op);
 		}
 		else
@@ -374,8 +373,8 @@ compile(Query *query, const char *source_text)
 void
 sx_compile_check(Query *query, const char *source_text)
 {
-	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "stream_ext compile",
-											  ALLOCSET_DEFAULT_SIZES);
+	MemoryContext cxt =
+		AllocSetContextCreate(CurrentMemoryContext, "stream_ext compile", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(cxt);
 	Chain *chain = compile(query, source_text);
 	Relation source = table_open(chain->source, AccessShareLock);
@@ -390,8 +389,8 @@ sx_compile_check(Query *query, const char *source_text)
 SxDataflow *
 sx_dataflow_create(Oid view)
 {
-	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "stream_ext compile",
-											  ALLOCSET_DEFAULT_SIZES);
+	MemoryContext cxt =
+		AllocSetContextCreate(CurrentMemoryContext, "stream_ext compile", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(cxt);
 	Chain *chain = compile(get_query(view), NULL);
 	Relation source = table_open(chain->source, AccessShareLock);
@@ -421,8 +420,7 @@ collect_sources(Node *node, void *context)
 		return false;
 	}
 	if (IsA(node, Query))
-		return query_tree_walker((Query *) node, collect_sources, context,
-								 QTW_EXAMINE_RTES_BEFORE);
+		return query_tree_walker((Query *) node, collect_sources, context, QTW_EXAMINE_RTES_BEFORE);
 	return expression_tree_walker(node, collect_sources, context);
 }
 
@@ -470,9 +468,9 @@ sx_compile_key(Oid view, bool *has_key)
 		{
 			Stage *below = list_nth(chain->stages, d + 1);
 
-			expr = (Node *) list_nth_node(TargetEntry, below->targetlist,
-										  ((Var *) expr)->varattno - 1)
-					   ->expr;
+			expr =
+				(Node *) list_nth_node(TargetEntry, below->targetlist, ((Var *) expr)->varattno - 1)
+					->expr;
 		}
 		if (!IsA(expr, Var) || !bms_is_member(((Var *) expr)->varattno, missing))
 			continue;
@@ -498,7 +496,10 @@ append_expressions(StringInfo out, const char *label, List *exprs, List *context
 	appendStringInfo(out, "%s: ", label);
 	foreach(lc, exprs)
 	{
-		appendStringInfo(out, "%s%s", first ? "" : strcmp(label, "columns") == 0 ? ", " : " AND ",
+		appendStringInfo(out, "%s%s",
+						 first                           ? ""
+						 : strcmp(label, "columns") == 0 ? ", "
+														 : " AND ",
 						 deparse_expression(lfirst(lc), context, false, false));
 		first = false;
 	}
@@ -524,9 +525,9 @@ describe_stage(Chain *chain, Stage *stage)
 		{
 			TargetEntry *tle =
 				list_nth(stage->plan->lefttree->targetlist, stage->spec->keys[k] - 1);
-			Var *var = makeVar(OUTER_VAR, stage->spec->keys[k], exprType((Node *) tle->expr),
-							   exprTypmod((Node *) tle->expr), exprCollation((Node *) tle->expr),
-							   0);
+			Var *var =
+				makeVar(OUTER_VAR, stage->spec->keys[k], exprType((Node *) tle->expr),
+						exprTypmod((Node *) tle->expr), exprCollation((Node *) tle->expr), 0);
 
 			appendStringInfo(&out, "%s%s", k > 0 ? ", " : "",
 							 deparse_expression((Node *) var, context, false, false));
@@ -552,7 +553,7 @@ make_explain_row(int id, char *name, char *detail)
 
 	row->id = id;
 	row->parent = id - 1;
-	row->operator = name;
+	row->operator= name;
 	row->detail = detail;
 	return row;
 }
@@ -574,10 +575,11 @@ sx_compile_explain(Oid view)
 											  stage->spec != NULL ? "aggregate" : "project",
 											  describe_stage(chain, stage)));
 	}
-	rows = lappend(rows, make_explain_row(list_length(rows) + 1, "stream",
-										  quote_qualified_identifier(
-											  get_namespace_name(source->rd_rel->relnamespace),
-											  RelationGetRelationName(source))));
+	rows = lappend(rows,
+				   make_explain_row(list_length(rows) + 1, "stream",
+									quote_qualified_identifier(get_namespace_name(
+																   source->rd_rel->relnamespace),
+															   RelationGetRelationName(source))));
 	table_close(source, NoLock);
 	return rows;
 }

@@ -24,7 +24,7 @@
 #include "stream_ext/pipeline/plan.h"
 
 /* Size of every relation, as the planner is told. */
-#define BLIND_PAGES	 1000
+#define BLIND_PAGES  1000
 #define BLIND_TUPLES 100000
 
 static const struct

@@ -37,7 +37,7 @@
 #include "stream_ext/state/table.h"
 
 /* Milliseconds until the next cycle if nothing happens; and if something was locked. */
-#define IDLE_MS	  1000
+#define IDLE_MS   1000
 #define LOCKED_MS 20
 
 /* Pause after a failure: a second, doubled with each one, up to a minute. */
@@ -46,7 +46,7 @@
 static int my_number = 0;
 static int my_count = 1;
 static List *pipelines = NIL; /* SxPipeline *, in TopMemoryContext */
-static List *groups = NIL;	  /* SxPollGroup *, in TopMemoryContext */
+static List *groups = NIL;    /* SxPollGroup *, in TopMemoryContext */
 static bool extension_gone = false;
 static bool orphans_dropped = false;
 
@@ -234,11 +234,11 @@ merge_groups(void)
 			ListCell *lc;
 			MemoryContext old;
 
-			if (from->source != into->source || !from->drained || !into->drained ||
-				from->sat_out || into->sat_out || first->failures != 0 || other->failures != 0 ||
+			if (from->source != into->source || !from->drained || !into->drained || from->sat_out ||
+				into->sat_out || first->failures != 0 || other->failures != 0 ||
 				from->generation != into->generation ||
-				first->flow->source_shape != other->flow->source_shape ||
-				from->position == NULL || !same_position(into->position, from->position))
+				first->flow->source_shape != other->flow->source_shape || from->position == NULL ||
+				!same_position(into->position, from->position))
 				continue;
 			old = MemoryContextSwitchTo(into->cxt);
 			members = list_copy(from->members);
@@ -445,8 +445,8 @@ fail_pipeline(SxPipeline *pipeline, ErrorData *error)
 	sx_pipeline_unload(pipeline);
 	if (pipeline->failures < PG_INT32_MAX)
 		pipeline->failures++;
-	seconds = pipeline->failures > 6 ? MAX_RETRY_SECONDS :
-									   Min(1 << (pipeline->failures - 1), MAX_RETRY_SECONDS);
+	seconds = pipeline->failures > 6 ? MAX_RETRY_SECONDS
+									 : Min(1 << (pipeline->failures - 1), MAX_RETRY_SECONDS);
 	pipeline->retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), seconds * 1000);
 	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
 		return; /* somebody cancelled the worker: no fault of the view */

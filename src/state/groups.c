@@ -29,8 +29,8 @@
 #include "stream_ext/batch/batch.h"
 #include "stream_ext/state/groups.h"
 
-#define INITIAL_SLOTS	  1024
-#define CHUNK_BYTES		  (256 * 1024)
+#define INITIAL_SLOTS     1024
+#define CHUNK_BYTES       (256 * 1024)
 #define PREFETCH_DISTANCE 8
 
 typedef struct SxGroupSlot
@@ -86,9 +86,10 @@ sx_key_column_init(SxKeyColumn *column, Oid typid, Oid equality, Oid collation)
 						errdetail("The type cannot be hashed.")));
 	if (equal_means_same_bytes(base, equality, collation))
 	{
-		column->kind = column->typbyval ? SX_KEY_BYVAL :
-					   column->typlen > 0 ? SX_KEY_FIXED :
-					   column->typlen == -1 ? SX_KEY_VARLENA : SX_KEY_FUNCTION;
+		column->kind = column->typbyval       ? SX_KEY_BYVAL
+					   : column->typlen > 0   ? SX_KEY_FIXED
+					   : column->typlen == -1 ? SX_KEY_VARLENA
+											  : SX_KEY_FUNCTION;
 		if (column->kind != SX_KEY_FUNCTION)
 			return;
 	}
@@ -147,8 +148,8 @@ grow(SxGroups *groups)
 static inline uint64
 mix(uint64 a, uint64 b)
 {
-	__uint128_t product = (__uint128_t) (a ^ UINT64CONST(0x9E3779B97F4A7C15)) *
-						  (b ^ UINT64CONST(0xD1B54A32D192ED03));
+	__uint128_t product =
+		(__uint128_t) (a ^ UINT64CONST(0x9E3779B97F4A7C15)) * (b ^ UINT64CONST(0xD1B54A32D192ED03));
 
 	return (uint64) product ^ (uint64) (product >> 64);
 }
@@ -280,8 +281,8 @@ add_group(SxGroups *groups, Datum **values, bool **nulls, int row, uint32 hash)
 	{
 		key_nulls[k] = nulls[k][row];
 		if (!key_nulls[k])
-			keys[k] = datumCopy(values[k][row], groups->columns[k].typbyval,
-								groups->columns[k].typlen);
+			keys[k] =
+				datumCopy(values[k][row], groups->columns[k].typbyval, groups->columns[k].typlen);
 	}
 	group->id = groups->next_id++;
 	groups->ngroups++;

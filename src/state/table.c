@@ -55,7 +55,7 @@ sx_state_table_create(Oid view, int operator, int part, TupleDesc desc, int nkey
 {
 	char *name = choose_name();
 	StringInfoData sql;
-	SxStateRow row = {.view = view, .operator = operator, .part = part };
+	SxStateRow row = {.view = view, .operator= operator, .part = part };
 	ObjectAddress table;
 	ObjectAddress owner;
 
@@ -65,7 +65,8 @@ sx_state_table_create(Oid view, int operator, int part, TupleDesc desc, int nkey
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 
-		appendStringInfo(&sql, "%s%s %s", i > 0 ? ", " : "", quote_identifier(NameStr(att->attname)),
+		appendStringInfo(&sql, "%s%s %s", i > 0 ? ", " : "",
+						 quote_identifier(NameStr(att->attname)),
 						 format_type_extended(att->atttypid, -1, FORMAT_TYPE_FORCE_QUALIFY));
 	}
 	appendStringInfoString(&sql, ", PRIMARY KEY (");

@@ -142,7 +142,8 @@ check_new_continuous(Relation rel, bool is_internal)
 {
 	Oid replaced = transient_of(rel);
 
-	if (rel->rd_rel->relkind == RELKIND_MATVIEW)
+	/* heap's routine gives the TOAST table of a view the access method of the view */
+	if (rel->rd_rel->relkind == RELKIND_MATVIEW || rel->rd_rel->relkind == RELKIND_TOASTVALUE)
 		return;
 	if (is_internal && OidIsValid(replaced))
 	{

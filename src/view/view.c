@@ -21,7 +21,7 @@ typedef struct View
 {
 	SxOperator base;
 	int natts;
-	Relation rel;		 /* NULL between transactions */
+	Relation rel;        /* NULL between transactions */
 	SxRowWriter *writer; /* NULL until the first row of a transaction */
 	Datum *values;
 	bool *nulls;

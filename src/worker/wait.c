@@ -17,6 +17,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_class.h"
+#include "common/int.h"
 #include "storage/condition_variable.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"

@@ -62,7 +62,7 @@ extern void sx_event_time_verify(Relation rel, const char *column);
 extern void sx_relabel_init(void);
 
 /* guard.c */
-extern void sx_guard_init(void);
+extern void sx_command_guard_init(void);
 
 /* database.c */
 extern void sx_drop_database(SxStatement *stmt);

@@ -20,16 +20,16 @@ typedef struct SxAggregateSpec
 	List *qual;
 	int nkeys;
 	AttrNumber *keys; /* columns of the input */
-	Oid *equality;	  /* operators; InvalidOid: the type's default */
-	bool is_plain;	  /* no GROUP BY: one group that always exists */
+	Oid *equality;    /* operators; InvalidOid: the type's default */
+	bool is_plain;    /* no GROUP BY: one group that always exists */
 } SxAggregateSpec;
 
 /*
  * Makes the operator. 'view' and 'id' name its state tables. Lives in the current memory context,
  * which the caller can free when it has ended the operator's executor state.
  */
-extern SxOperator *sx_aggregate_create(EState *estate, const SxAggregateSpec *spec,
-									   TupleDesc input, Oid view, int id);
+extern SxOperator *sx_aggregate_create(EState *estate, const SxAggregateSpec *spec, TupleDesc input,
+									   Oid view, int id);
 
 /* Columns of the input that the operator reads. */
 extern Bitmapset *sx_aggregate_inputs(const SxAggregateSpec *spec, int natts);

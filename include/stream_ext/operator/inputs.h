@@ -19,9 +19,9 @@ typedef struct SxInputBag
 	int64 nrows;
 	int64 npersisted; /* rows already in the state table */
 	int64 capacity;
-	Datum *values;	  /* [capacity][columns] */
+	Datum *values; /* [capacity][columns] */
 	bool *nulls;
-	uint32 *index;	  /* of DISTINCT: row numbers + 1 by hash of their bytes; NULL while small */
+	uint32 *index; /* of DISTINCT: row numbers + 1 by hash of their bytes; NULL while small */
 	int64 index_size;
 } SxInputBag;
 
@@ -53,7 +53,6 @@ extern Datum sx_inputs_result(SxInputs *inputs, SxInputBag *bag, TupleTableSlot 
 							  bool *isnull);
 
 /* Writes the rows that are not in the state table yet. */
-extern void sx_inputs_persist(SxInputs *inputs, SxInputBag *bag, int64 group,
-							  SxRowWriter *writer);
+extern void sx_inputs_persist(SxInputs *inputs, SxInputBag *bag, int64 group, SxRowWriter *writer);
 
 #endif /* STREAM_EXT_OPERATOR_INPUTS_H */

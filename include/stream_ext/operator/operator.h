@@ -63,8 +63,8 @@ struct SxOperator
 {
 	const SxOperatorMethods *methods;
 	SxOperator *next; /* where output goes; NULL: the view itself */
-	int id;			  /* position in the tree, from 0 at the view */
-	uint64 rows_in;	  /* since the pipeline was loaded */
+	int id;           /* position in the tree, from 0 at the view */
+	uint64 rows_in;   /* since the pipeline was loaded */
 	uint64 rows_out;
 };
 

@@ -20,14 +20,14 @@ typedef struct SxDataflow
 	Oid source;
 	uint32 source_shape;   /* of the source's columns, see sx_relation_shape() */
 	TupleDesc source_desc; /* a copy */
-	Bitmapset *needed;	   /* columns of the source that are read */
-	SxOperator *first;	   /* takes the source's batches */
+	Bitmapset *needed;     /* columns of the source that are read */
+	SxOperator *first;     /* takes the source's batches */
 	SxOperator *aggregate; /* NULL: the view only filters and projects */
-	SxOperator *sink;	   /* writes the view's rows */
+	SxOperator *sink;      /* writes the view's rows */
 	int noperators;
 	SxOperator **operators; /* by id: the sink first */
-	char *signature;		/* of the state's layout */
-	List *dependencies;		/* PlanInvalItem *: functions and types that the plan was made from */
+	char *signature;        /* of the state's layout */
+	List *dependencies;     /* PlanInvalItem *: functions and types that the plan was made from */
 } SxDataflow;
 
 /*

@@ -26,20 +26,20 @@ typedef struct SxPipeline
 	Oid source;
 	char *id;
 	SxViewOptions *options;
-	SxProgress *progress;  /* NULL: no room in shared memory */
-	bool is_listed;		   /* seen in the last look at the catalog */
+	SxProgress *progress; /* NULL: no room in shared memory */
+	bool is_listed;       /* seen in the last look at the catalog */
 	bool is_paused;
-	bool caught_up;		   /* as the catalog says */
-	bool has_error;		   /* as the catalog says */
-	int32 failures;		   /* in a row */
-	TimestampTz retry_at;  /* not before, after a failure */
+	bool caught_up;       /* as the catalog says */
+	bool has_error;       /* as the catalog says */
+	int32 failures;       /* in a row */
+	TimestampTz retry_at; /* not before, after a failure */
 	SxDataflow *flow;
 	SxPollGroup *group;
 	RelFileNumber view_file; /* the view's file that remembered TIDs point into */
-	Size memory;			 /* of the dataflow, as of its last batch */
-	uint64 token;			 /* of waiters, taken before the poll began */
+	Size memory;             /* of the dataflow, as of its last batch */
+	uint64 token;            /* of waiters, taken before the poll began */
 	bool check_shape; /* an invalidation came: compare what was compiled with what is there */
-	bool reload;	  /* a function changed: compile anew */
+	bool reload;      /* a function changed: compile anew */
 } SxPipeline;
 
 /* Views that stand at the same position of the same source and read on together. */
@@ -49,12 +49,12 @@ struct SxPollGroup
 	Oid source;
 	uint64 generation;
 	SxSource *reader;
-	SxBatch *batch;	  /* has all columns that any member needs */
-	bytea *position;  /* as committed last; NULL: never */
-	List *members;	  /* SxPipeline * */
-	bool drained;	  /* at the last commit */
-	bool sat_out;	  /* the last cycle could not lock what it needs */
-	double interval;  /* ms between commits under load, adapted to the cost of a flush */
+	SxBatch *batch;  /* has all columns that any member needs */
+	bytea *position; /* as committed last; NULL: never */
+	List *members;   /* SxPipeline * */
+	bool drained;    /* at the last commit */
+	bool sat_out;    /* the last cycle could not lock what it needs */
+	double interval; /* ms between commits under load, adapted to the cost of a flush */
 };
 
 /* ---- frame.c: the user and the settings that a view's expressions run under */

@@ -11,8 +11,8 @@
 /* How values of a key column are compared. */
 typedef enum SxKeyKind
 {
-	SX_KEY_BYVAL,  /* equal if the Datum is */
-	SX_KEY_FIXED,  /* by reference, fixed length: equal if the bytes are */
+	SX_KEY_BYVAL,   /* equal if the Datum is */
+	SX_KEY_FIXED,   /* by reference, fixed length: equal if the bytes are */
 	SX_KEY_VARLENA, /* equal if the payload's bytes are */
 	SX_KEY_FUNCTION /* by the type's own hash and equality functions */
 } SxKeyKind;
@@ -30,7 +30,7 @@ typedef struct SxKeyColumn
 /* A group. Its key and the operator's payload follow; see sx_group_keys(), sx_group_payload(). */
 typedef struct SxGroup
 {
-	int64 id;				   /* names the group in the state tables */
+	int64 id;                  /* names the group in the state tables */
 	ItemPointerData row_tid;   /* its row in the view; invalid: none */
 	ItemPointerData state_tid; /* its row in the state table; invalid: none yet */
 	uint32 hash;
@@ -39,16 +39,16 @@ typedef struct SxGroup
 
 typedef struct SxGroups
 {
-	MemoryContext cxt;	   /* all of the hash and its groups, keys by reference included */
+	MemoryContext cxt; /* all of the hash and its groups, keys by reference included */
 	int nkeys;
 	SxKeyColumn *columns;
 	Size payload_offset;
 	Size group_size;
-	uint32 mask;		   /* of the slots */
+	uint32 mask; /* of the slots */
 	int64 ngroups;
 	int64 next_id;
 	struct SxGroupSlot *slots;
-	char *chunk;		   /* groups are cut from here */
+	char *chunk; /* groups are cut from here */
 	Size chunk_left;
 } SxGroups;
 
