@@ -3,11 +3,15 @@
  *		Stress test of the tail reader: every committed row is returned exactly once.
  *
  * usage: tail_stress SECONDS SEED
+ *		tail_stress virgin
  *
  * Writers insert rows in every way we know, each row also into a ledger in the same transaction.
  * Three readers poll into a table each, with small and large batches, and abort at random. Beside
  * them VACUUM, FREEZE and ANALYZE loop, rows expire, blocks are recycled, and the server is stopped
  * in immediate mode. At the end ledger and what each reader got must be the same set.
+ *
+ * "virgin" is a directed test of one case instead: blocks at the end of the file that a reader has
+ * closed and VACUUM has emptied must not go to a writer after a crash unless the reader opens them.
  *
  * Environment: PGHOST, PGPORT, PGUSER, PGDATABASE of a server with stream_ext preloaded and
  * extension tail_test available; PGDATA and PG_CTL (path of pg_ctl) for the crashes, which are left
@@ -55,6 +59,13 @@ next_id(void)
 	return ((long long) worker << 48) | counter++;
 }
 
+static void
+ignore_notice(void *arg, const char *message)
+{
+	(void) arg;
+	(void) message;
+}
+
 static PGconn *
 connect_wait(void)
 {
@@ -63,7 +74,11 @@ connect_wait(void)
 		PGconn *conn = PQconnectdb("");
 
 		if (PQstatus(conn) == CONNECTION_OK)
+		{
+			/* every crash is announced to every session */
+			PQsetNoticeProcessor(conn, ignore_notice, NULL);
 			return conn;
+		}
 		PQfinish(conn);
 		if (now() > deadline + 60)
 		{
@@ -535,6 +550,47 @@ verify(void)
 	return wrong;
 }
 
+/* Fill, read, crash, expire all, vacuum, crash, insert, read. Returns the number of wrong rows. */
+static long long
+run_virgin(const char *pg_ctl, const char *data)
+{
+	PGconn *conn = connect_wait();
+
+	must(&conn, "insert into s(id) select generate_series(1, 30000); "
+				"insert into ledger select generate_series(1, 30000)");
+	for (int i = 1; i <= READERS; i++)
+	{
+		sprintf(sql, "insert into got%d select tail_test.tail_poll('r%d', 's')", i, i);
+		must(&conn, sql);
+	}
+	must(&conn, "checkpoint");
+	for (int round = 0; round < 2; round++)
+	{
+		PQfinish(conn);
+		if (crash_server(pg_ctl, data) != 0)
+			exit(1);
+		conn = connect_wait();
+		for (int i = 1; i <= READERS; i++)
+		{
+			sprintf(sql, "insert into got%d select tail_test.tail_poll('r%d', 's')", i, i);
+			must(&conn, sql);
+		}
+		if (round == 0)
+		{
+			if (ask(conn, "select tail_test.tail_expire('s', 'at', 'infinity', 100000)") == 0)
+			{
+				fprintf(stderr, "nothing expired\n");
+				exit(1);
+			}
+			must(&conn, "vacuum (index_cleanup on) s");
+		}
+	}
+	must(&conn, "insert into s(id) select generate_series(30001, 60000); "
+				"insert into ledger select generate_series(30001, 60000)");
+	PQfinish(conn);
+	return verify();
+}
+
 int
 main(int argc, char **argv)
 {
@@ -550,19 +606,22 @@ main(int argc, char **argv)
 	PGconn *conn;
 	long long wrong;
 
-	if (argc != 3)
+	if (argc != 3 && !(argc == 2 && strcmp(argv[1], "virgin") == 0 && pg_ctl && data))
 	{
-		fprintf(stderr, "usage: %s SECONDS SEED\n", argv[0]);
+		fprintf(stderr, "usage: %s SECONDS SEED\n       %s virgin (needs PG_CTL, PGDATA)\n",
+				argv[0], argv[0]);
 		return 2;
 	}
 	setvbuf(stdout, NULL, _IONBF, 0);
 	signal(SIGPIPE, SIG_IGN);
-	seed = atol(argv[2]);
+	seed = argc == 3 ? atol(argv[2]) : 0;
 	srandom((unsigned) seed);
 	deadline = now() + 60;
 	conn = connect_wait();
 	set_up(&conn);
 	PQfinish(conn);
+	if (argc == 2)
+		return run_virgin(pg_ctl, data) == 0 ? 0 : 1;
 	deadline = now() + atof(argv[1]);
 	for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++)
 		fork_worker(number++, seed, bodies[i], 0);

@@ -46,6 +46,18 @@ static Oid cached_rel = InvalidOid;
 static SxTailPosition *cached_position = NULL;
 static MemoryContext cached_cxt = NULL;
 
+/* As of now, not as of the statement: the lock on the stream may have waited for a TRUNCATE. */
+static uint64
+current_generation(Oid rel)
+{
+	uint64 generation;
+
+	PushActiveSnapshot(GetLatestSnapshot());
+	generation = sx_catalog_generation(rel);
+	PopActiveSnapshot();
+	return generation;
+}
+
 static bool
 same_bytes(const bytea *a, const bytea *b)
 {
@@ -69,8 +81,8 @@ lock_position(const char *reader, Oid rel, MemoryContext cxt)
 {
 	Oid types[] = {TEXTOID, OIDOID, BYTEAOID};
 	Datum args[] = {CStringGetTextDatum(reader), ObjectIdGetDatum(rel),
-					PointerGetDatum(sx_tail_position_encode(
-						sx_tail_position_create(sx_catalog_generation(rel))))};
+					PointerGetDatum(
+						sx_tail_position_encode(sx_tail_position_create(current_generation(rel))))};
 	MemoryContext old;
 	bytea *bytes;
 	bool is_null;
@@ -104,7 +116,7 @@ load_position(const char *reader, Oid rel, const bytea *bytes)
 {
 	SxTailPosition *position;
 	SxTailSummary summary;
-	uint64 generation = sx_catalog_generation(rel);
+	uint64 generation = current_generation(rel);
 
 	if (cached_position != NULL && rel == cached_rel && strcmp(reader, cached_reader) == 0 &&
 		same_bytes(sx_tail_position_encode(cached_position), bytes))
@@ -287,6 +299,7 @@ lock_readers(Oid relid, Readers *readers, MemoryContext cxt)
 {
 	Oid types[] = {OIDOID};
 	Datum args[] = {ObjectIdGetDatum(relid)};
+	uint64 generation = current_generation(relid);
 	MemoryContext old;
 
 	run("select reader, position from tail_test.tail_position where rel = $1 order by reader "
@@ -304,8 +317,8 @@ lock_readers(Oid relid, Readers *readers, MemoryContext cxt)
 		SxTailPosition *position =
 			sx_tail_position_decode(VARDATA_ANY(bytes), VARSIZE_ANY_EXHDR(bytes));
 
-		if (position->generation != sx_catalog_generation(relid))
-			position = sx_tail_position_create(sx_catalog_generation(relid));
+		if (position->generation != generation)
+			position = sx_tail_position_create(generation);
 		readers->positions[i] = position;
 		readers->names[i] = pstrdup(SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
 	}
