@@ -111,6 +111,12 @@ COMMENT ON FUNCTION @extschema@.tumble(bigint, bigint, bigint)
 -- Functions for users (src/worker, src/command)
 ------------------------------------------------------------------------------
 
+-- Fails if the library is not preloaded: nothing would work.
+CREATE FUNCTION stream.require_preload() RETURNS void
+	LANGUAGE c AS 'MODULE_PATHNAME', 'stream_ext_require_preload';
+SELECT stream.require_preload();
+DROP FUNCTION stream.require_preload();
+
 -- Roles belong to the whole server: made once, left behind by DROP EXTENSION.
 DO $$
 BEGIN
