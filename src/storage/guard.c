@@ -142,7 +142,7 @@ check_new_continuous(Relation rel, bool is_internal)
 {
 	Oid replaced = transient_of(rel);
 
-	/* heap's routine gives the TOAST table of a view the access method of the view */
+	/* heap gives the TOAST table of a relation the same access method */
 	if (rel->rd_rel->relkind == RELKIND_MATVIEW || rel->rd_rel->relkind == RELKIND_TOASTVALUE)
 		return;
 	if (is_internal && OidIsValid(replaced))
