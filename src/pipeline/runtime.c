@@ -499,6 +499,43 @@ drop_orphans(void)
 	PG_END_TRY();
 }
 
+/*
+ * Reads the catalog. False: the extension is gone, perhaps while it was being read, or the catalog
+ * cannot be read; then it is tried again.
+ */
+static bool
+try_read_catalog(void)
+{
+	volatile bool ok = false;
+
+	PG_TRY();
+	{
+		read_catalog();
+		ok = true;
+	}
+	PG_CATCH();
+	{
+		ErrorData *error;
+
+		HOLD_INTERRUPTS();
+		MemoryContextSwitchTo(TopMemoryContext);
+		error = CopyErrorData();
+		FlushErrorState();
+		AbortCurrentTransaction();
+		RESUME_INTERRUPTS();
+		StartTransactionCommand();
+		extension_gone = !OidIsValid(sx_extension());
+		CommitTransactionCommand();
+		if (!extension_gone)
+			ereport(LOG, (errcode(error->sqlerrcode),
+						  errmsg("could not read the catalog of stream_ext: %s", error->message)));
+		FreeErrorData(error);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(TopMemoryContext);
+	return ok && !extension_gone;
+}
+
 /* Loads and attaches a pipeline that is neither; false: locked, try again soon. */
 static bool
 start_pipeline(SxPipeline *pipeline)
@@ -602,8 +639,7 @@ sx_runtime_cycle(void)
 
 	CHECK_FOR_INTERRUPTS();
 	MemoryContextSwitchTo(TopMemoryContext);
-	read_catalog();
-	if (extension_gone)
+	if (!try_read_catalog())
 		return IDLE_MS;
 	if (!orphans_dropped && my_number == 0)
 		drop_orphans();

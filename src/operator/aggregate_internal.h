@@ -1,0 +1,99 @@
+/*
+ * aggregate_internal.h
+ *		What the files of the aggregate operator share.
+ */
+#ifndef STREAM_EXT_OPERATOR_AGGREGATE_INTERNAL_H
+#define STREAM_EXT_OPERATOR_AGGREGATE_INTERNAL_H
+
+#include "executor/nodeAgg.h"
+
+#include "stream_ext/operator/aggregate.h"
+#include "stream_ext/operator/inputs.h"
+#include "stream_ext/state/groups.h"
+
+/* How the value of one transition is stored. */
+typedef struct SxTransColumn
+{
+	bool is_serialized; /* "internal": stored as bytea through these functions */
+	FmgrInfo serialize;
+	FmgrInfo deserialize;
+} SxTransColumn;
+
+typedef struct SxAggregate
+{
+	SxOperator base;
+	Oid view;
+	bool is_plain;
+	MemoryContext groups_cxt; /* the hash, and bags */
+	MemoryContext flush_cxt;  /* reset after each flush */
+	SxGroups *groups;
+	int nkeys;
+	AttrNumber *keys;
+
+	AggState *agg;
+	ExprContext *agg_cxt;     /* memory of transition values */
+	TupleTableSlot *input;    /* a row of the input, for transitions */
+	TupleTableSlot *key_slot; /* a row of the input with only the key set, for output */
+	int nread;                /* columns that transitions and kept inputs read */
+	int *read;
+	SxTransColumn *columns; /* [numtrans] */
+
+	int ninputs; /* aggregates that keep their inputs */
+	SxInputs **inputs;
+	TupleTableSlot *inputs_slot; /* their results */
+	Size bags_offset;            /* of the payload */
+
+	SxGroup **dirty;
+	int64 ndirty;
+	int64 dirty_capacity;
+
+	TupleDesc state_desc;
+	Oid state_relid;
+	RelFileNumber state_file; /* the file that state_tid of groups points into */
+	bool reemit;              /* rows of the view are gone */
+} SxAggregate;
+
+static inline AggStatePerGroup
+transitions_of(SxAggregate *op, SxGroup *group)
+{
+	return sx_group_payload(op->groups, group);
+}
+
+static inline SxInputBag *
+bags_of(SxAggregate *op, SxGroup *group)
+{
+	return (SxInputBag *) ((char *) sx_group_payload(op->groups, group) + op->bags_offset);
+}
+
+/* ---- aggregate_plan.c */
+
+/* The aggregates of an Agg node, split by how they are computed. */
+typedef struct SxAggregateSplit
+{
+	List *kept;    /* Aggref, the first of each number */
+	List *numbers; /* aggno of each, as the planner gave it */
+	List *aggnos;  /* of the others: new number = place in the list */
+	List *transnos;
+} SxAggregateSplit;
+
+/* Takes aggregates that keep their inputs out of an expression, and numbers the others anew. */
+extern Node *sx_aggregate_split(Node *node, void *split);
+
+/* Starts an Agg node with these expressions over rows like 'input'; it never runs. */
+extern AggState *sx_aggregate_host(EState *estate, List *targetlist, List *qual, TupleDesc input);
+
+/* Columns of the input that arguments and filters of aggregates read; a tree walker. */
+extern bool sx_aggregate_argument_vars(Node *node, void *attrs);
+
+/* ---- aggregate_state.c */
+
+/* Sets how each transition value is stored, and the columns of the state table. */
+extern void sx_aggregate_init_columns(SxAggregate *op, TupleDesc input);
+
+/* Writes the changed groups into the state tables. */
+extern void sx_aggregate_write_state(SxAggregate *op);
+
+/* Reads the state tables, as the latest snapshot sees them. */
+extern void sx_aggregate_read_state(SxAggregate *op);
+
+#endif /* STREAM_EXT_OPERATOR_AGGREGATE_INTERNAL_H */

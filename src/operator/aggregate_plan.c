@@ -1,0 +1,237 @@
+/*
+ * aggregate_plan.c
+ *		Prepares the expressions of an Agg node for the aggregate operator.
+ *
+ * Aggregates that keep their inputs are replaced by columns of an inner tuple; the rest is hosted
+ * by an Agg node of the server over an input that only has types. The signature describes the
+ * layout of the state that follows from all this, in our own words.
+ */
+#include "postgres.h"
+#include "stream_ext/base/compat.h"
+
+#include "executor/executor.h"
+#include "lib/stringinfo.h"
+#include "nodes/extensible.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "utils/builtins.h"
+#include "utils/regproc.h"
+
+#include "aggregate_internal.h"
+
+static int
+place_of(List **list, int number)
+{
+	ListCell *lc;
+	int i = 0;
+
+	foreach(lc, *list)
+	{
+		if (lfirst_int(lc) == number)
+			return i;
+		i++;
+	}
+	*list = lappend_int(*list, number);
+	return i;
+}
+
+Node *
+sx_aggregate_split(Node *node, void *context)
+{
+	SxAggregateSplit *split = context;
+	Aggref *aggref;
+
+	if (node == NULL)
+		return NULL;
+	if (!IsA(node, Aggref))
+		return expression_tree_mutator(node, sx_aggregate_split, context);
+	aggref = (Aggref *) node;
+	if (sx_inputs_needed(aggref))
+	{
+		int before = list_length(split->numbers);
+		int place = place_of(&split->numbers, aggref->aggno);
+
+		if (list_length(split->numbers) > before)
+			split->kept = lappend(split->kept, aggref);
+		return (Node *) makeVar(INNER_VAR, place + 1, aggref->aggtype, -1, aggref->aggcollid, 0);
+	}
+	aggref = copyObject(aggref);
+	aggref->aggno = place_of(&split->aggnos, aggref->aggno);
+	aggref->aggtransno = place_of(&split->transnos, aggref->aggtransno);
+	sx_aggref_clear_presorted(aggref);
+	return (Node *) aggref;
+}
+
+/* The input of the hosted Agg node: never runs, gives the types of the input. */
+static void
+input_begin(CustomScanState *node, EState *estate, int eflags)
+{
+}
+
+static TupleTableSlot *
+input_next(CustomScanState *node)
+{
+	return NULL;
+}
+
+static void
+input_end(CustomScanState *node)
+{
+}
+
+static const CustomExecMethods input_exec_methods = {
+	.CustomName = "stream_ext input",
+	.BeginCustomScan = input_begin,
+	.ExecCustomScan = input_next,
+	.EndCustomScan = input_end,
+	.ReScanCustomScan = input_end,
+};
+
+static Node *
+input_create(CustomScan *cscan)
+{
+	CustomScanState *css = (CustomScanState *) newNode(sizeof(CustomScanState), T_CustomScanState);
+
+	css->methods = &input_exec_methods;
+	return (Node *) css;
+}
+
+static const CustomScanMethods input_methods = {
+	.CustomName = "stream_ext input",
+	.CreateCustomScanState = input_create,
+};
+
+AggState *
+sx_aggregate_host(EState *estate, List *targetlist, List *qual, TupleDesc input)
+{
+	Agg *agg = makeNode(Agg);
+	CustomScan *cscan = makeNode(CustomScan);
+	List *tlist = NIL;
+
+	for (int i = 0; i < input->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(input, i);
+
+		tlist =
+			lappend(tlist, makeTargetEntry((Expr *) makeVar(INDEX_VAR, i + 1, att->atttypid,
+															att->atttypmod, att->attcollation, 0),
+										   i + 1, psprintf("c%d", i + 1), false));
+	}
+	cscan->methods = &input_methods;
+	cscan->custom_scan_tlist = tlist;
+	cscan->scan.plan.targetlist = copyObject(tlist);
+	agg->aggstrategy = AGG_PLAIN;
+	agg->aggsplit = AGGSPLIT_SIMPLE;
+	agg->numGroups = 1;
+	agg->plan.lefttree = &cscan->scan.plan;
+	agg->plan.targetlist = targetlist;
+	agg->plan.qual = qual;
+	return (AggState *) ExecInitNode(&agg->plan, estate, 0);
+}
+
+static bool
+collect_outer_vars(Node *node, void *context)
+{
+	Bitmapset **attrs = context;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, Var))
+	{
+		if (((Var *) node)->varno == OUTER_VAR)
+			*attrs = bms_add_member(*attrs, ((Var *) node)->varattno);
+		return false;
+	}
+	return expression_tree_walker(node, collect_outer_vars, context);
+}
+
+bool
+sx_aggregate_argument_vars(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Aggref))
+	{
+		Aggref *aggref = (Aggref *) node;
+
+		return collect_outer_vars((Node *) aggref->args, context) ||
+			   collect_outer_vars((Node *) aggref->aggfilter, context);
+	}
+	return expression_tree_walker(node, sx_aggregate_argument_vars, context);
+}
+
+Bitmapset *
+sx_aggregate_inputs(const SxAggregateSpec *spec, int natts)
+{
+	Bitmapset *attrs = NULL;
+
+	collect_outer_vars((Node *) spec->targetlist, &attrs);
+	collect_outer_vars((Node *) spec->qual, &attrs);
+	for (int k = 0; k < spec->nkeys; k++)
+		attrs = bms_add_member(attrs, spec->keys[k]);
+	return attrs;
+}
+
+typedef struct SignatureContext
+{
+	StringInfo out;
+	List *aggnos;
+	List *transnos;
+} SignatureContext;
+
+/* Words for each aggregate, in the order in which sx_aggregate_create() numbers them. */
+static bool
+describe_aggregates(Node *node, void *context)
+{
+	SignatureContext *sig = context;
+	Aggref *aggref;
+	int before;
+
+	if (node == NULL)
+		return false;
+	if (!IsA(node, Aggref))
+		return expression_tree_walker(node, describe_aggregates, context);
+	aggref = (Aggref *) node;
+	before = list_length(sig->aggnos);
+	(void) place_of(&sig->aggnos, aggref->aggno);
+	if (list_length(sig->aggnos) == before)
+		return false;
+	appendStringInfo(sig->out, " %s", format_procedure_qualified(aggref->aggfnoid));
+	if (sx_inputs_needed(aggref))
+	{
+		ListCell *lc;
+
+		appendStringInfoString(sig->out, aggref->aggdistinct != NIL ? " distinct(" : " inputs(");
+		foreach(lc, aggref->args)
+			appendStringInfo(sig->out, "%s%s", lc == list_head(aggref->args) ? "" : ", ",
+							 format_type_be_qualified(
+								 exprType((Node *) ((TargetEntry *) lfirst(lc))->expr)));
+		appendStringInfoString(sig->out, ")");
+	}
+	else
+		appendStringInfo(sig->out, " state %d of %s",
+						 place_of(&sig->transnos, aggref->aggtransno) + 1,
+						 format_type_be_qualified(aggref->aggtranstype));
+	if (aggref->aggfilter != NULL)
+		appendStringInfoString(sig->out, " filter");
+	appendStringInfoString(sig->out, ";");
+	return false;
+}
+
+char *
+sx_aggregate_signature(const SxAggregateSpec *spec, TupleDesc input)
+{
+	StringInfoData out;
+	SignatureContext sig = {.out = &out};
+
+	initStringInfo(&out);
+	appendStringInfoString(&out, spec->is_plain ? "aggregate" : "aggregate by");
+	for (int k = 0; k < spec->nkeys; k++)
+		appendStringInfo(&out, "%s %s", k > 0 ? "," : "",
+						 format_type_be_qualified(
+							 TupleDescAttr(input, spec->keys[k] - 1)->atttypid));
+	appendStringInfoString(&out, ":");
+	describe_aggregates((Node *) spec->targetlist, &sig);
+	describe_aggregates((Node *) spec->qual, &sig);
+	return out.data;
+}
