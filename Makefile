@@ -9,7 +9,7 @@ DATA = $(wildcard sql/stream_ext--*.sql)
 OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c)))
 
 REGRESS = $(patsubst test/sql/%.sql,%,$(sort $(wildcard test/sql/*.sql)))
-REGRESS_OPTS = --inputdir=test --load-extension=stream_ext
+REGRESS_OPTS = --inputdir=test --outputdir=. --load-extension=stream_ext
 
 PG_CPPFLAGS = -I$(srcdir)/include
 PG_CFLAGS = -std=gnu11 -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare \
