@@ -477,7 +477,11 @@ end_failed_transaction(SxPipeline **failed)
 
 /* ---------------------------------------------------------------- a cycle */
 
-/* Once: drops state tables that no view has. Not doing it costs space only. */
+/*
+ * Once: drops state tables that no view has. Not doing it costs space only. Waits for the first
+ * view, because state tables that a dump holds may just be on their way in: pg_restore needs them
+ * until it is done with all data, indexes and constraints, and only then refreshes views.
+ */
 static void
 drop_orphans(void)
 {
@@ -641,7 +645,7 @@ sx_runtime_cycle(void)
 	MemoryContextSwitchTo(TopMemoryContext);
 	if (!try_read_catalog())
 		return IDLE_MS;
-	if (!orphans_dropped && my_number == 0)
+	if (!orphans_dropped && my_number == 0 && pipelines != NIL)
 		drop_orphans();
 
 	now = GetCurrentTimestamp();
