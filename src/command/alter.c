@@ -12,14 +12,10 @@
 
 #include "access/table.h"
 #include "access/xact.h"
-#include "catalog/dependency.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "commands/tablecmds.h"
-#include "nodes/makefuncs.h"
-#include "storage/lmgr.h"
 #include "utils/builtins.h"
-#include "utils/inval.h"
 #include "utils/lsyscache.h"
 
 #include "stream_ext/base/progress.h"
@@ -29,6 +25,7 @@
 #include "stream_ext/catalog/options.h"
 #include "stream_ext/command/statement.h"
 #include "stream_ext/pipeline/compile.h"
+#include "stream_ext/state/table.h"
 
 /* One SET or RESET of a statement, as it was written. */
 typedef struct OptionCommand
@@ -44,24 +41,7 @@ typedef struct OptionCommand
 void
 sx_view_forget(Oid view)
 {
-	Oid schema = get_namespace_oid("stream_state", true);
-	List *states = sx_catalog_states(view);
-	ListCell *cell;
-
-	foreach(cell, states)
-	{
-		SxStateRow *row = lfirst(cell);
-		ObjectAddress address;
-
-		/* a row may be older than a table that took its OID */
-		if (!OidIsValid(schema) || get_rel_namespace(row->relid) != schema)
-			continue;
-		LockRelationOid(row->relid, AccessExclusiveLock);
-		if (get_rel_namespace(row->relid) != schema)
-			continue;
-		ObjectAddressSet(address, RelationRelationId, row->relid);
-		performDeletion(&address, DROP_RESTRICT, PERFORM_DELETION_INTERNAL);
-	}
+	sx_state_tables_drop(view);
 	sx_catalog_drop_view(view);
 	sx_wake_at_commit();
 }
