@@ -172,7 +172,8 @@ RESET ROLE;
 REVOKE USAGE ON SCHEMA ddl FROM ddl_other;
 DROP ROLE ddl_other;
 
--- A view that becomes an ordinary one is not ours any more; then its stream may
+-- A view that becomes an ordinary one is not ours any more, nor a stream that no view reads
+SELECT regexp_replace(mistake('ALTER TABLE s SET ACCESS METHOD heap'), 'view "\w+"', 'view ...');
 SELECT mistake('ALTER MATERIALIZED VIEW v SET ACCESS METHOD heap, SET (stream.emit = ''update'')');
 ALTER MATERIALIZED VIEW v SET ACCESS METHOD continuous;
 ALTER MATERIALIZED VIEW v SET ACCESS METHOD heap;
