@@ -122,6 +122,7 @@ sx_pipeline_load(SxPipeline *pipeline)
 		}
 	}
 	pipeline->view_file = rel->rd_locator.relNumber;
+	pipeline->owner = rel->rd_rel->relowner;
 	pipeline->caught_up = row->caught_up;
 	pipeline->memory = sx_dataflow_memory(pipeline->flow);
 	table_close(source, NoLock);
@@ -135,6 +136,8 @@ sx_pipeline_unload(SxPipeline *pipeline)
 	Assert(pipeline->group == NULL);
 	if (pipeline->flow != NULL)
 		sx_dataflow_free(pipeline->flow);
+	/* what an attempt to load that failed has left */
+	MemoryContextDeleteChildren(pipeline->cxt);
 	pipeline->flow = NULL;
 	pipeline->memory = 0;
 }

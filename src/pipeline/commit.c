@@ -39,6 +39,20 @@ elapsed_ms(instr_time start)
 	return INSTR_TIME_GET_MILLISEC(now);
 }
 
+/*
+ * After an invalidation of the source or the view: does what was compiled still hold? Privileges
+ * were checked for the owner when the view was compiled, so a change of either compiles it anew.
+ */
+static bool
+still_holds(SxPipeline *pipeline, Relation rel, Relation source)
+{
+	Oid owner = rel->rd_rel->relowner;
+
+	return owner == pipeline->owner &&
+		   pg_class_aclcheck(RelationGetRelid(source), owner, ACL_SELECT) == ACLCHECK_OK &&
+		   sx_relation_shape(source) == pipeline->flow->source_shape;
+}
+
 /* Can the member run, with what it has in memory? If so, opens and locks its view. */
 static Relation
 open_view(SxPipeline *pipeline, Relation source, List **absent, List **stale)
@@ -52,7 +66,7 @@ open_view(SxPipeline *pipeline, Relation source, List **absent, List **stale)
 	}
 	rel = try_relation_open(pipeline->view, NoLock);
 	if (rel == NULL || rel->rd_locator.relNumber != pipeline->view_file || pipeline->reload ||
-		(pipeline->check_shape && sx_relation_shape(source) != pipeline->flow->source_shape) ||
+		(pipeline->check_shape && !still_holds(pipeline, rel, source)) ||
 		(pipeline->flow->aggregate != NULL && sx_aggregate_is_stale(pipeline->flow->aggregate)))
 	{
 		if (rel != NULL)

@@ -35,6 +35,7 @@ typedef struct SxPipeline
 	TimestampTz retry_at; /* not before, after a failure */
 	SxDataflow *flow;
 	SxPollGroup *group;
+	Oid owner;               /* of the view, when it was compiled */
 	RelFileNumber view_file; /* the view's file that remembered TIDs point into */
 	Size memory;             /* of the dataflow, as of its last batch */
 	uint64 token;            /* of waiters, taken before the poll began */
