@@ -81,8 +81,11 @@ sx_pipeline_load(SxPipeline *pipeline)
 		return false;
 
 	PushActiveSnapshot(GetLatestSnapshot());
-	sx_frame_enter(pipeline);
 	old = MemoryContextSwitchTo(pipeline->cxt);
+	if (pipeline->name != NULL)
+		pfree(pipeline->name);
+	pipeline->name = pstrdup(RelationGetRelationName(rel));
+	sx_frame_enter(pipeline);
 	pipeline->flow = sx_dataflow_create(pipeline->view);
 	MemoryContextSwitchTo(old);
 	sx_frame_leave();

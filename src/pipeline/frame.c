@@ -24,6 +24,13 @@ static SxPipeline *current = NULL;
 static int nest_level;
 static Oid saved_user;
 static int saved_context;
+static ErrorContextCallback context_callback;
+
+static void
+name_view(void *arg)
+{
+	errcontext("continuous view \"%s\"", current->name);
+}
 
 static Oid
 get_owner(Oid relid)
@@ -55,6 +62,9 @@ sx_frame_enter(SxPipeline *pipeline)
 	if (current != NULL)
 		sx_frame_leave();
 	current = pipeline;
+	context_callback.callback = name_view;
+	context_callback.previous = error_context_stack;
+	error_context_stack = &context_callback;
 	GetUserIdAndSecContext(&saved_user, &saved_context);
 	SetUserIdAndSecContext(get_owner(pipeline->view),
 						   saved_context | SECURITY_RESTRICTED_OPERATION);
@@ -72,6 +82,7 @@ sx_frame_leave(void)
 		return;
 	AtEOXact_GUC(false, nest_level);
 	SetUserIdAndSecContext(saved_user, saved_context);
+	error_context_stack = context_callback.previous;
 	current = NULL;
 }
 

@@ -35,6 +35,7 @@ typedef struct SxPipeline
 	TimestampTz retry_at; /* not before, after a failure */
 	SxDataflow *flow;
 	SxPollGroup *group;
+	char *name;              /* of the view, for messages */
 	Oid owner;               /* of the view, when it was compiled */
 	RelFileNumber view_file; /* the view's file that remembered TIDs point into */
 	Size memory;             /* of the dataflow, as of its last batch */
