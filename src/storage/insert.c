@@ -27,6 +27,7 @@
 #include "access/detoast.h"
 #include "access/heaptoast.h"
 #include "access/htup_details.h"
+#include "access/tupmacs.h"
 #include "catalog/pg_type.h"
 #include "storage/lmgr.h"
 #include "utils/lsyscache.h"
@@ -50,17 +51,70 @@
 /* A varlena that toasting cannot make smaller: up to the size of a pointer, plus its alignment. */
 #define TOASTED_MAX (MAXALIGN(TOAST_POINTER_SIZE) + MAXIMUM_ALIGNOF)
 
-/* In rd_amcache. */
+/* A column that must be stepped over to get at the event time. */
+typedef struct StepColumn
+{
+	int16 length; /* bytes, or -1 for a varlena */
+	uint8 align;  /* bytes */
+} StepColumn;
+
+/* In rd_amcache; one chunk. */
 typedef struct StreamCache
 {
-	RelFileLocator locator;
 	SxHandout *handout;
 	uint64 serial;
 	BlockNumber block;       /* that this process owns */
 	int32 room;              /* bytes left in it, as PageGetHeapFreeSpace(), or ROOM_UNKNOWN */
+	int32 save;              /* bytes of a page that the fill factor keeps free */
 	AttrNumber event_time;   /* column that must be set; 0: none */
 	bool event_time_is_time; /* its type is timestamp or timestamptz */
+	/*
+	 * Where it is in a row without nulls: nsteps columns from start on, then aligned; nsteps -1: it
+	 * must be looked for.
+	 */
+	uint32 start;
+	int nsteps;
+	StepColumn steps[FLEXIBLE_ARRAY_MEMBER];
 } StreamCache;
+
+/* Bytes of an alignment code. */
+static uint8
+align_bytes(char align)
+{
+	return (uint8) att_align_nominal(1, align);
+}
+
+/*
+ * Prepares the way to the event time: columns of fixed length at the start of the row are one jump,
+ * the rest is stepped over one by one.
+ */
+static void
+set_steps(TupleDesc desc, StreamCache *cache)
+{
+	bool is_fixed = true;
+
+	cache->nsteps = -1;
+	cache->start = 0;
+	if (!cache->event_time_is_time)
+		return;
+	cache->nsteps = 0;
+	for (int i = 0; i < cache->event_time - 1; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (att->attlen < -1)
+		{
+			cache->nsteps = -1;
+			return;
+		}
+		is_fixed = is_fixed && att->attlen > 0;
+		if (is_fixed)
+			cache->start = att_align_nominal(cache->start, att->attalign) + att->attlen;
+		else
+			cache->steps[cache->nsteps++] =
+				(StepColumn){.length = att->attlen, .align = align_bytes(att->attalign)};
+	}
+}
 
 /* Finds the column of the stream's event time. */
 static void
@@ -79,35 +133,42 @@ set_event_time(Relation rel, StreamCache *cache)
 							   options->event_time, RelationGetRelationName(rel))));
 	type = getBaseType(TupleDescAttr(RelationGetDescr(rel), cache->event_time - 1)->atttypid);
 	cache->event_time_is_time = type == TIMESTAMPTZOID || type == TIMESTAMPOID;
+	set_steps(RelationGetDescr(rel), cache);
 }
 
 static pg_noinline StreamCache *
 fill_cache(Relation rel)
 {
-	StreamCache filled = {.locator = rel->rd_locator, .room = ROOM_UNKNOWN};
+	Size size = offsetof(StreamCache, steps) + sizeof(StepColumn) * RelationGetDescr(rel)->natts;
+	StreamCache *filled = palloc0(size);
 	StreamCache *cache;
 
 	/* catalog look-ups first: they may process an invalidation of this very relation */
-	set_event_time(rel, &filled);
-	filled.handout = sx_handout_get(rel, &filled.serial);
-	filled.block = sx_handout_owned(filled.handout);
+	set_event_time(rel, filled);
+	filled->handout = sx_handout_get(rel, &filled->serial);
+	filled->block = sx_handout_owned(filled->handout);
+	filled->room = ROOM_UNKNOWN;
+	filled->save = (int32) RelationGetTargetPageFreeSpace(rel, HEAP_DEFAULT_FILLFACTOR);
 	if (rel->rd_amcache != NULL)
 		pfree(rel->rd_amcache);
 	rel->rd_amcache = NULL;
-	cache = MemoryContextAlloc(CacheMemoryContext, sizeof(StreamCache));
-	*cache = filled;
+	cache = MemoryContextAlloc(CacheMemoryContext, size);
+	memcpy(cache, filled, size);
 	rel->rd_amcache = cache;
+	pfree(filled);
 	return cache;
 }
 
-/* The cache of a stream that is being inserted into. */
+/*
+ * The cache of a stream that is being inserted into. A change of the storage or the options rebuilds
+ * the relation cache entry and so frees it; the serial tells when our entry went away under us.
+ */
 static inline StreamCache *
 get_cache(Relation rel)
 {
 	StreamCache *cache = rel->rd_amcache;
 
-	if (likely(cache != NULL && pg_atomic_read_u64(&cache->handout->serial) == cache->serial &&
-			   RelFileLocatorEquals(cache->locator, rel->rd_locator)))
+	if (likely(cache != NULL && pg_atomic_read_u64(&cache->handout->serial) == cache->serial))
 		return cache;
 	return fill_cache(rel);
 }
@@ -128,35 +189,59 @@ refuse_event_time(Relation rel, AttrNumber attno, bool is_null)
 					errtablecol(rel, attno)));
 }
 
-/*
- * Fetches the row of a slot, with its event time checked. A slot that still holds values is asked
- * before it is turned into a tuple, which forgets them; otherwise the tuple is.
- */
+/* The row of a slot, owned by the slot or (should_free) by the caller: heap writes its header. */
 static inline HeapTuple
-fetch_row(Relation rel, const StreamCache *cache, TupleTableSlot *slot, bool *should_free)
+fetch_tuple(TupleTableSlot *slot, bool *should_free)
 {
-	int attno = cache->event_time;
-	HeapTuple tuple;
+	if (likely(TTS_SHOULDFREE(slot) && TTS_IS_BUFFERTUPLE(slot)))
+	{
+		*should_free = false;
+		return ((HeapTupleTableSlot *) slot)->tuple;
+	}
+	return ExecFetchSlotHeapTuple(slot, true, should_free);
+}
+
+/* Event time of a row, with the columns before it stepped over. 'is_null' is set if it is null. */
+static inline Datum
+get_event_time(Relation rel, const StreamCache *cache, HeapTuple tuple, bool *is_null)
+{
+	char *data = (char *) tuple->t_data + tuple->t_data->t_hoff;
+	uintptr_t offset = cache->start;
+
+	if (unlikely(!HeapTupleNoNulls(tuple) || cache->nsteps < 0 ||
+				 HeapTupleHeaderGetNatts(tuple->t_data) < cache->event_time))
+		return heap_getattr(tuple, cache->event_time, RelationGetDescr(rel), is_null);
+	for (int i = 0; i < cache->nsteps; i++)
+	{
+		StepColumn step = cache->steps[i];
+
+		if (step.length > 0)
+			offset = TYPEALIGN(step.align, offset) + step.length;
+		else
+		{
+			/* a varlena with a short header is not aligned, and its first byte is not 0 */
+			if (!VARATT_NOT_PAD_BYTE(data + offset))
+				offset = TYPEALIGN(step.align, offset);
+			offset += VARSIZE_ANY(data + offset);
+		}
+	}
+	*is_null = false;
+	return Int64GetDatum(*(int64 *) (data + TYPEALIGN(ALIGNOF_DOUBLE, offset)));
+}
+
+/* Checks the event time of a row. */
+static inline void
+check_event_time(Relation rel, const StreamCache *cache, HeapTuple tuple)
+{
 	Datum value;
 	bool is_null;
 
-	if (attno == 0)
-		return ExecFetchSlotHeapTuple(slot, true, should_free);
-	if (slot->tts_nvalid >= attno)
-	{
-		value = slot->tts_values[attno - 1];
-		is_null = slot->tts_isnull[attno - 1];
-		tuple = NULL;
-	}
-	else
-	{
-		tuple = ExecFetchSlotHeapTuple(slot, true, should_free);
-		value = heap_getattr(tuple, attno, RelationGetDescr(rel), &is_null);
-	}
+	if (cache->event_time == 0)
+		return;
+	value = get_event_time(rel, cache, tuple, &is_null);
 	if (unlikely(is_null ||
 				 (cache->event_time_is_time && TIMESTAMP_NOT_FINITE(DatumGetInt64(value)))))
-		refuse_event_time(rel, attno, is_null);
-	return tuple != NULL ? tuple : ExecFetchSlotHeapTuple(slot, true, should_free);
+		refuse_event_time(rel, cache->event_time, is_null);
 }
 
 /*
@@ -225,10 +310,10 @@ is_wide(HeapTuple tuple)
 
 /* The free space that heap wants to see on a page for this row. */
 static inline int32
-needed_room(Relation rel, HeapTuple tuple, bool wide)
+needed_room(Relation rel, const StreamCache *cache, HeapTuple tuple, bool wide)
 {
 	Size len = MAXALIGN(tuple->t_len);
-	Size save = RelationGetTargetPageFreeSpace(rel, HEAP_DEFAULT_FILLFACTOR);
+	Size save = cache->save;
 
 	if (unlikely(wide))
 		len = Min(wide_row_bound(rel, tuple), MaxHeapTupleSize);
@@ -307,17 +392,18 @@ insert_row(Relation rel, TupleTableSlot *slot, CommandId cid, int options, BulkI
 	StreamCache *cache = get_cache(rel);
 	BulkInsertStateData own;
 	BulkInsertState state;
-	bool should_free = true;
-	HeapTuple tuple = fetch_row(rel, cache, slot, &should_free);
+	bool should_free;
+	HeapTuple tuple = fetch_tuple(slot, &should_free);
 	bool wide = is_wide(tuple);
 	BlockNumber block;
 	int32 room;
 
+	check_event_time(rel, cache, tuple);
 	slot->tts_tableOid = RelationGetRelid(rel);
 	tuple->t_tableOid = slot->tts_tableOid;
 	if (token != 0)
 		HeapTupleHeaderSetSpeculativeToken(tuple->t_data, token);
-	state = aim(rel, cache, needed_room(rel, tuple, wide), wide, bistate, &own);
+	state = aim(rel, cache, needed_room(rel, cache, tuple, wide), wide, bistate, &own);
 	block = cache->block;
 	room = cache->room;
 	cache->room = ROOM_UNKNOWN;
@@ -359,28 +445,30 @@ void
 sx_stream_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid, int options,
 					   BulkInsertState bistate)
 {
-	Size save = RelationGetTargetPageFreeSpace(rel, HEAP_DEFAULT_FILLFACTOR);
+	bool should_free; /* never: the slots are of the table's kind and hold their rows */
 
 	for (int start = 0; start < nslots;)
 	{
 		StreamCache *cache = get_cache(rel);
 		BulkInsertStateData own;
 		BulkInsertState state;
-		HeapTuple tuple = fetch_row(rel, cache, slots[start], NULL);
+		HeapTuple tuple = fetch_tuple(slots[start], &should_free);
 		bool wide = is_wide(tuple);
 		BlockNumber block;
 		int32 room;
 		int end = start + 1;
 
-		state = aim(rel, cache, needed_room(rel, tuple, wide), wide, bistate, &own);
+		check_event_time(rel, cache, tuple);
+		state = aim(rel, cache, needed_room(rel, cache, tuple, wide), wide, bistate, &own);
 		block = cache->block;
 		room = cache->room - (int32) (MAXALIGN(tuple->t_len) + sizeof(ItemIdData));
 		cache->room = ROOM_UNKNOWN;
 		for (; !wide && end < nslots; end++)
 		{
-			tuple = fetch_row(rel, cache, slots[end], NULL);
-			if (is_wide(tuple) || room < (int32) (MAXALIGN(tuple->t_len) + save))
+			tuple = fetch_tuple(slots[end], &should_free);
+			if (is_wide(tuple) || room < (int32) MAXALIGN(tuple->t_len) + cache->save)
 				break;
+			check_event_time(rel, cache, tuple);
 			room -= (int32) (MAXALIGN(tuple->t_len) + sizeof(ItemIdData));
 		}
 		heap_multi_insert(rel, &slots[start], end - start, cid, options | HEAP_INSERT_SKIP_FSM,
