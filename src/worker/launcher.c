@@ -62,6 +62,12 @@
 /* Time between passes if nothing happens, and between tries to get a worker slot, in ms. */
 #define PASS_INTERVAL 10000
 
+/*
+ * Time to the second try. A slot missing for less is not reported: at server start the slots are
+ * taken and given back by the probes of other databases.
+ */
+#define SLOT_GRACE 2000
+
 /* Pause before a failed worker is started again: first, longest; health that resets it. In ms. */
 #define RETRY_FIRST   1000
 #define RETRY_LONGEST 60000
@@ -324,6 +330,9 @@ start_worker(int index, int count)
 	SxWorkerEntry *entry = &sx_registry->workers[index];
 	SxWorkerStart start = {0};
 	BackgroundWorker worker = {0};
+	bool waits_for_slot = entry->state == SX_WORKER_NO_SLOT;
+	TimestampTz waits_since = entry->since;
+	TimestampTz now;
 	bool held;
 
 	LWLockAcquire(sx_registry->lock, LW_EXCLUSIVE);
@@ -364,12 +373,16 @@ start_worker(int index, int count)
 	if (RegisterDynamicBackgroundWorker(&worker, &handles[index]))
 		return;
 	handles[index] = NULL;
+	now = GetCurrentTimestamp();
 	LWLockAcquire(sx_registry->lock, LW_EXCLUSIVE);
-	entry->restart = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), PASS_INTERVAL);
+	entry->restart = TimestampTzPlusMilliseconds(now, waits_for_slot ? PASS_INTERVAL : SLOT_GRACE);
 	sx_registry_set_state(entry, SX_WORKER_NO_SLOT);
+	if (waits_for_slot)
+		entry->since = waits_since;
 	LWLockRelease(sx_registry->lock);
 	ConditionVariableBroadcast(&sx_registry->changed);
-	report_no_slot();
+	if (waits_for_slot && TimestampDifferenceExceeds(waits_since, now, SLOT_GRACE))
+		report_no_slot();
 }
 
 /* Processes that are finding out whether their database has the extension. */
