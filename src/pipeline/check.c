@@ -15,6 +15,7 @@
 #include "mb/pg_wchar.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
+#include "parser/parse_node.h"
 #include "parser/parser.h"
 #include "parser/parsetree.h"
 #include "tcop/tcopprot.h"
@@ -24,10 +25,12 @@
 #include "stream_ext/catalog/identity.h"
 #include "stream_ext/catalog/options.h"
 #include "stream_ext/pipeline/check.h"
+#include "stream_ext/time/window.h"
 
 typedef struct CheckContext
 {
 	const char *source_text;
+	bool aggregates; /* a query further out groups or aggregates */
 } CheckContext;
 
 /* For ereport(): the cursor position of byte offset 'location' in the source text. */
@@ -161,6 +164,46 @@ check_functions(CheckContext *ctx, Node *node)
 			 position(ctx, exprLocation(node))));
 }
 
+/* The constant that an argument is, NULL if it is none. */
+static const NullableDatum *
+constant_argument(FuncExpr *call, int i, NullableDatum *value)
+{
+	Const *con;
+
+	if (i >= list_length(call->args) || !IsA(list_nth(call->args, i), Const))
+		return NULL;
+	con = list_nth(call->args, i);
+	value->value = con->constvalue;
+	value->isnull = con->constisnull;
+	return value;
+}
+
+/* A window of no or negative length must not be found out by the first row. */
+static void
+check_window(CheckContext *ctx, FuncExpr *call, SxWindowType type)
+{
+	ParseState *pstate = make_parsestate(NULL);
+	ParseCallbackState callback;
+	NullableDatum size;
+	NullableDatum origin;
+	NullableDatum zone;
+	Node *folded;
+
+	pstate->p_sourcetext = ctx->source_text;
+	setup_parser_errposition_callback(&callback, pstate, call->location);
+	/* adds the arguments that were left out */
+	folded = eval_const_expressions(NULL, copyObject((Node *) call));
+	if (IsA(folded, FuncExpr))
+	{
+		call = (FuncExpr *) folded;
+		sx_window_check_size(type, constant_argument(call, 1, &size),
+							 constant_argument(call, 2, &origin),
+							 constant_argument(call, 3, &zone));
+	}
+	cancel_parser_errposition_callback(&callback);
+	free_parsestate(pstate);
+}
+
 static bool check_expression(Node *node, void *context);
 static void check_query(const Query *query, CheckContext *ctx);
 
@@ -252,6 +295,15 @@ check_query(const Query *query, CheckContext *ctx)
 	if (query->groupingSets != NIL)
 		refuse(ctx, "GROUPING SETS, ROLLUP or CUBE is",
 			   linitial_node(GroupingSet, query->groupingSets)->location);
+	if (query->hasAggs || query->groupClause != NIL || query->distinctClause != NIL)
+	{
+		bool twice = query->distinctClause != NIL && (query->hasAggs || query->groupClause != NIL);
+
+		if (ctx->aggregates || twice)
+			refuse(ctx, "an aggregate, GROUP BY or DISTINCT over another one is",
+				   exprLocation((Node *) linitial_node(TargetEntry, query->targetList)->expr));
+		ctx->aggregates = true;
+	}
 	if (query->rowMarks != NIL)
 		refuse(ctx, "FOR UPDATE or FOR SHARE is", -1);
 	check_from(query, ctx);
@@ -264,6 +316,7 @@ static bool
 check_expression(Node *node, void *context)
 {
 	CheckContext *ctx = context;
+	SxWindowType window;
 
 	if (node == NULL)
 		return false;
@@ -290,6 +343,8 @@ check_expression(Node *node, void *context)
 		case T_FuncExpr:
 			if (((FuncExpr *) node)->funcretset)
 				refuse(ctx, "a set-returning function is", exprLocation(node));
+			if (sx_window_is_tumble(((FuncExpr *) node)->funcid, &window))
+				check_window(ctx, (FuncExpr *) node, window);
 			break;
 		case T_OpExpr:
 			if (((OpExpr *) node)->opretset)

@@ -219,6 +219,9 @@ publish_member(SxPipeline *pipeline, SxPollGroup *group, uint64 rows, uint64 beh
 		pg_atomic_write_u64(&progress->operators[i].state_rows, state_rows);
 		pg_atomic_write_u64(&progress->operators[i].state_bytes, state_bytes);
 	}
+	/* the source has the number after the operators */
+	if (flow->noperators < SX_PROGRESS_OPERATORS)
+		pg_atomic_write_u64(&progress->operators[flow->noperators].rows_out, flow->first->rows_in);
 	if (group->drained && pipeline->token > pg_atomic_read_u64(&progress->completed))
 	{
 		pg_atomic_write_u64(&progress->completed, pipeline->token);

@@ -362,6 +362,8 @@ SELECT id FROM st_time ORDER BY id;
 SECURITY LABEL FOR stream ON TABLE st_time IS 'v1';
 INSERT INTO st_time VALUES (17, NULL);
 SECURITY LABEL FOR stream ON TABLE st_time IS 'v1 event_time=''ts''';
+TRUNCATE st_time;
+SECURITY LABEL FOR stream ON TABLE st_time IS 'v1 event_time=''ts''';
 INSERT INTO st_time VALUES (18, NULL);
 -- a partition that is a stream checks its own rows
 CREATE TABLE st_part (ts timestamp, p text) PARTITION BY HASH (p);
