@@ -525,6 +525,8 @@ sx_handout_reset(Relation rel)
 void
 sx_handout_created(const RelFileLocator *locator)
 {
+	if (entries == NULL)
+		return;
 	free_locator(locator);
 	(void) add_pending(FREE_AT_ABORT, locator, 0);
 }
@@ -533,7 +535,8 @@ sx_handout_created(const RelFileLocator *locator)
 void
 sx_handout_dropped(const RelFileLocator *locator)
 {
-	(void) add_pending(FREE_AT_COMMIT, locator, 0);
+	if (entries != NULL)
+		(void) add_pending(FREE_AT_COMMIT, locator, 0);
 }
 
 static void

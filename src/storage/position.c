@@ -205,24 +205,30 @@ append_running(SxTailPosition *position, uint64 xid, BlockNumber lo, BlockNumber
 
 /*
  * Remembers that a block which is being closed has rows of a transaction in progress. A bulk load
- * is one range, since its blocks lie together.
+ * is one range, since its blocks lie together. Ranges of one transaction never overlap, or its rows
+ * would be returned twice: all that come close to the new one are merged with it.
  */
 void
 sx_position_add_running(SxTailPosition *position, uint64 xid, BlockNumber block)
 {
+	BlockNumber lo = block;
+	BlockNumber hi = block;
+
 	for (int i = position->nrunning - 1; i >= 0; i--)
 	{
 		SxRunning *running = &position->running[i];
 
-		if (running->xid == xid && (uint64) block + SX_RUNNING_GAP >= running->lo &&
-			block <= (uint64) running->hi + SX_RUNNING_GAP)
-		{
-			running->lo = Min(running->lo, block);
-			running->hi = Max(running->hi, block);
-			return;
-		}
+		if (running->xid != xid || (uint64) hi + SX_RUNNING_GAP < running->lo ||
+			lo > (uint64) running->hi + SX_RUNNING_GAP)
+			continue;
+		lo = Min(lo, running->lo);
+		hi = Max(hi, running->hi);
+		position->nrunning--;
+		memmove(running, running + 1, sizeof(SxRunning) * (position->nrunning - i));
+		/* it has grown, so that ranges that were passed over may be close now */
+		i = position->nrunning;
 	}
-	append_running(position, xid, block, block);
+	append_running(position, xid, lo, hi);
 }
 
 /* True if the reader will not look at the block again unless it is reopened. */
@@ -477,6 +483,10 @@ get_running(Input *in, SxTailPosition *position)
 
 	if (hi >= position->cursor || !TransactionIdIsNormal((TransactionId) xid))
 		refuse_bytes(what);
+	for (int i = 0; i < position->nrunning; i++)
+		if (position->running[i].xid == xid && lo <= position->running[i].hi &&
+			hi >= position->running[i].lo)
+			refuse_bytes(what);
 	append_running(position, xid, (BlockNumber) lo, (BlockNumber) hi);
 }
 

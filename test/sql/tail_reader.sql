@@ -81,6 +81,7 @@ SELECT tail_recode('\x0100000a000100060600');
 SELECT tail_recode('\x0100000a0001000a0a0000');
 SELECT tail_recode('\x0100000a0000010002');
 SELECT tail_recode('\x0100000a000001030a00');
+SELECT tail_recode('\x0100000a0000028503020185030300');
 -- TRUNCATE: a new generation, if it commits
 BEGIN;
 TRUNCATE tr;

@@ -15,7 +15,8 @@
  *
  * Environment: PGHOST, PGPORT, PGUSER, PGDATABASE of a server with stream_ext preloaded and
  * extension tail_test available; PGDATA and PG_CTL (path of pg_ctl) for the crashes, which are left
- * out without them; TAIL_RETENTION=0 leaves out expiry. Exit code 0: nothing missing or double.
+ * out without them; TAIL_RETENTION=0 leaves out expiry; TAIL_CUT=1 also cuts the stream's file
+ * to a random length not below that at the last checkpoint, as a crash of the machine may. Exit code 0: nothing missing or double.
  */
 #include <libpq-fe.h>
 #include <signal.h>
@@ -24,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -447,15 +449,52 @@ fork_worker(int number, long seed, void (*body)(void), int reader)
 }
 
 static int
-crash_server(const char *pg_ctl, const char *data)
+run_pg_ctl(const char *pg_ctl, const char *data, const char *how)
 {
 	char command[2000];
 
-	snprintf(command, sizeof(command),
-			 "'%s' -D '%s' -m immediate -w stop >/dev/null; "
-			 "'%s' -D '%s' -l '%s.log' -w -t 120 start >/dev/null",
-			 pg_ctl, data, pg_ctl, data, data);
+	snprintf(command, sizeof(command), "'%s' -D '%s' -l '%s.log' -w -t 120 %s >/dev/null", pg_ctl,
+			 data, data, how);
 	return system(command);
+}
+
+static int
+crash_server(const char *pg_ctl, const char *data)
+{
+	(void) run_pg_ctl(pg_ctl, data, "-m immediate stop");
+	return run_pg_ctl(pg_ctl, data, "start");
+}
+
+/* Checkpoint, work, crash, and some of what was not yet logged by then is gone from the file. */
+static int
+crash_machine(const char *pg_ctl, const char *data)
+{
+	PGconn *conn = connect_wait();
+	char path[1000] = "";
+	struct stat before;
+	struct stat after;
+	PGresult *result;
+
+	(void) execute(&conn, "checkpoint");
+	result = PQexec(conn, "select pg_relation_filepath('s')");
+	if (PQresultStatus(result) == PGRES_TUPLES_OK)
+		snprintf(path, sizeof(path), "%s/%s", data, PQgetvalue(result, 0, 0));
+	PQclear(result);
+	PQfinish(conn);
+	if (stat(path, &before) != 0)
+		return 1;
+	usleep(1000000 + draw(5000000));
+	(void) run_pg_ctl(pg_ctl, data, "-m immediate stop");
+	if (stat(path, &after) != 0)
+		return 1;
+	if (after.st_size > before.st_size)
+	{
+		off_t blocks = (after.st_size - before.st_size) / 8192;
+
+		if (truncate(path, before.st_size + (off_t) draw((int) blocks + 1) * 8192) != 0)
+			return 1;
+	}
+	return run_pg_ctl(pg_ctl, data, "start");
 }
 
 static void
@@ -600,6 +639,7 @@ main(int argc, char **argv)
 	const char *pg_ctl = getenv("PG_CTL");
 	const char *data = getenv("PGDATA");
 	const char *retention = getenv("TAIL_RETENTION");
+	bool cut = getenv("TAIL_CUT") != NULL;
 	int number = 1;
 	int crashes = 0;
 	long seed;
@@ -631,8 +671,11 @@ main(int argc, char **argv)
 		fork_worker(number++, seed, NULL, i);
 	while (pg_ctl != NULL && data != NULL && now() + 8 < deadline)
 	{
-		usleep(3000000 + draw(5000000));
-		if (crash_server(pg_ctl, data) != 0)
+		int failed;
+
+		usleep(2000000 + draw(4000000));
+		failed = cut ? crash_machine(pg_ctl, data) : crash_server(pg_ctl, data);
+		if (failed)
 		{
 			fprintf(stderr, "server did not restart\n");
 			return 1;
