@@ -18,8 +18,8 @@
  *
  * The other counters are for people to read; a late increment in a reused slot is not worth more.
  *
- * A DROP that is prepared (PREPARE TRANSACTION) runs no callback when it commits. Its slot stays
- * until the worker finds the view gone and drops it, or until the database goes.
+ * A slot can outlive its view: a DROP that is prepared (PREPARE TRANSACTION) runs no callback when
+ * it commits. When no slot is free, those of this database whose relation is gone are freed.
  *
  * Crash behaviour: shared memory only, reset with it.
  */
@@ -33,6 +33,7 @@
 #include "storage/shmem.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
+#include "utils/syscache.h"
 
 #include "stream_ext/base/guc.h"
 #include "stream_ext/base/progress.h"
@@ -262,44 +263,91 @@ sx_progress_init(void)
 	shmem_startup_hook = progress_shmem_startup;
 }
 
+/* The slot of a view, or NULL. Takes the lock. */
+static ProgressSlot *
+find_slot(const ProgressKey *key)
+{
+	ProgressEntry *entry;
+	ProgressSlot *slot = NULL;
+
+	LWLockAcquire(shared->lock, LW_SHARED);
+	entry = hash_search(entries, key, HASH_FIND, NULL);
+	if (entry != NULL)
+		slot = &shared->slots[entry->slot];
+	LWLockRelease(shared->lock);
+	return slot;
+}
+
+/* The slot of a view, made if need be; NULL if none is free. Takes the lock. */
+static ProgressSlot *
+make_slot(const ProgressKey *key)
+{
+	ProgressEntry *entry;
+	ProgressSlot *slot = NULL;
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	entry = hash_search(entries, key, HASH_FIND, NULL);
+	if (entry != NULL)
+		slot = &shared->slots[entry->slot];
+	else if (shared->free_slots != NO_SLOT &&
+			 (entry = hash_search(entries, key, HASH_ENTER_NULL, NULL)) != NULL)
+	{
+		entry->slot = shared->free_slots;
+		slot = &shared->slots[entry->slot];
+		shared->free_slots = slot->next_free;
+		reset_counters(&slot->progress);
+		slot->progress.dboid = key->dboid;
+		slot->progress.view = key->view;
+	}
+	LWLockRelease(shared->lock);
+	return slot;
+}
+
+/*
+ * Frees the slots of this database whose relation is gone. Views that an open transaction has
+ * made look the same from here, but nobody who can see them has asked for a slot yet. Needs a
+ * transaction. Returns whether there were any.
+ */
+static bool
+free_orphans(void)
+{
+	Oid *views = palloc(sizeof(Oid) * sx_max_views);
+	int nviews = 0;
+	bool any = false;
+
+	LWLockAcquire(shared->lock, LW_SHARED);
+	for (int i = 0; i < sx_max_views; i++)
+	{
+		if (shared->slots[i].progress.dboid == MyDatabaseId)
+			views[nviews++] = shared->slots[i].progress.view;
+	}
+	LWLockRelease(shared->lock);
+	for (int i = 0; i < nviews; i++)
+	{
+		if (SearchSysCacheExists1(RELOID, ObjectIdGetDatum(views[i])))
+			continue;
+		drop_view(views[i]);
+		any = true;
+	}
+	pfree(views);
+	return any;
+}
+
 SxProgress *
 sx_progress_get(Oid view, bool create)
 {
 	ProgressKey key = {.dboid = MyDatabaseId, .view = view};
-	ProgressEntry *entry;
-	ProgressSlot *slot = NULL;
+	ProgressSlot *slot;
 
 	if (shared == NULL)
 		return NULL;
-
-	LWLockAcquire(shared->lock, LW_SHARED);
-	entry = hash_search(entries, &key, HASH_FIND, NULL);
-	if (entry != NULL)
-		slot = &shared->slots[entry->slot];
-	LWLockRelease(shared->lock);
-	if (slot != NULL)
-		return &slot->progress;
-	if (!create)
-		return NULL;
-
-	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	entry = hash_search(entries, &key, HASH_FIND, NULL);
-	if (entry != NULL)
-		slot = &shared->slots[entry->slot];
-	else if (shared->free_slots != NO_SLOT)
+	slot = find_slot(&key);
+	if (slot == NULL && create)
 	{
-		entry = hash_search(entries, &key, HASH_ENTER_NULL, NULL);
-		if (entry != NULL)
-		{
-			entry->slot = shared->free_slots;
-			slot = &shared->slots[entry->slot];
-			shared->free_slots = slot->next_free;
-			reset_counters(&slot->progress);
-			slot->progress.dboid = key.dboid;
-			slot->progress.view = key.view;
-		}
+		slot = make_slot(&key);
+		if (slot == NULL && IsTransactionState() && free_orphans())
+			slot = make_slot(&key);
 	}
-	LWLockRelease(shared->lock);
 	return slot != NULL ? &slot->progress : NULL;
 }
 

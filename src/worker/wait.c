@@ -8,7 +8,9 @@
  * the view's own error instead of waiting for a view that does not move.
  *
  * While it waits it holds no lock that a worker asks for. Its caller may: a transaction that has
- * locked the view or its sources against the worker waits for ever, or until the timeout.
+ * locked the view or its sources against the worker waits for ever, or until the timeout. Rows that
+ * the caller's own transaction has not committed are not waited for, and in a transaction of level
+ * REPEATABLE READ later statements still see the view as of its snapshot.
  */
 #include "postgres.h"
 #include "stream_ext/base/compat.h"
@@ -19,6 +21,7 @@
 #include "catalog/pg_class.h"
 #include "common/int.h"
 #include "storage/condition_variable.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -209,7 +212,17 @@ static void
 begin_wait(ViewWait *wait, Oid view)
 {
 	wait->view = view;
-	wait->progress = sx_progress_get(view, true);
+	wait->progress = sx_progress_get(view, false);
+	if (wait->progress == NULL)
+	{
+		/* not to make an entry for a view that is being dropped */
+		LockRelationOid(view, AccessShareLock);
+		if (SearchSysCacheExists1(RELOID, ObjectIdGetDatum(view)))
+			wait->progress = sx_progress_get(view, true);
+		else
+			require_running(view);
+		UnlockRelationOid(view, AccessShareLock);
+	}
 	if (wait->progress == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("too many continuous views"),

@@ -52,7 +52,9 @@ extern void sx_progress_init(void);
 /*
  * Finds the entry of a view of this database, makes it if 'create'. NULL: not there, or (with
  * 'create') all stream.max_views entries are taken, or the library is not preloaded. The pointer
- * stays valid while the view exists; counters may be read and waited for without a lock.
+ * stays valid while the view exists; counters may be read and waited for without a lock. With
+ * 'create' the caller is in a transaction and holds a lock on the view: an entry made for a view
+ * that is being dropped would stay.
  */
 extern SxProgress *sx_progress_get(Oid view, bool create);
 
