@@ -53,6 +53,17 @@ still_holds(SxPipeline *pipeline, Relation rel, Relation source)
 		   sx_relation_shape(source) == pipeline->flow->source_shape;
 }
 
+/* Lists of members that drop out must outlive the transaction. */
+static List *
+append_permanent(List *list, SxPipeline *pipeline)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+
+	list = lappend(list, pipeline);
+	MemoryContextSwitchTo(old);
+	return list;
+}
+
 /* Can the member run, with what it has in memory? If so, opens and locks its view. */
 static Relation
 open_view(SxPipeline *pipeline, Relation source, List **absent, List **stale)
@@ -61,7 +72,7 @@ open_view(SxPipeline *pipeline, Relation source, List **absent, List **stale)
 
 	if (!ConditionalLockRelationOid(pipeline->view, RowExclusiveLock))
 	{
-		*absent = lappend(*absent, pipeline);
+		*absent = append_permanent(*absent, pipeline);
 		return NULL;
 	}
 	rel = try_relation_open(pipeline->view, NoLock);
@@ -71,7 +82,7 @@ open_view(SxPipeline *pipeline, Relation source, List **absent, List **stale)
 	{
 		if (rel != NULL)
 			relation_close(rel, NoLock);
-		*stale = lappend(*stale, pipeline);
+		*stale = append_permanent(*stale, pipeline);
 		return NULL;
 	}
 	pipeline->check_shape = false;
@@ -277,12 +288,7 @@ sx_group_run(SxPollGroup *group, List **absent, List **stale)
 		return;
 	}
 	rels = palloc(sizeof(Relation) * nmembers);
-	{
-		MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
-
-		nmembers = open_members(group, source, rels, absent, stale);
-		MemoryContextSwitchTo(old);
-	}
+	nmembers = open_members(group, source, rels, absent, stale);
 	if (nmembers == 0)
 	{
 		table_close(source, NoLock);
