@@ -44,6 +44,7 @@ trap cleanup EXIT
 cleanup
 # the worker must run before the clock does: a view of a stream without rows sees to that
 sql <<SQL
+SET client_min_messages = warning;
 CREATE TABLE replay_none (ts timestamptz NOT NULL) USING stream;
 CREATE MATERIALIZED VIEW replay_none_view USING continuous AS SELECT ts FROM replay_none;
 CREATE TABLE replay (ts timestamptz NOT NULL, few integer, many integer, x double precision)
