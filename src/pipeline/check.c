@@ -109,23 +109,45 @@ locate_from_item(CheckContext *ctx, const char *relname, int skip)
 	return from.location;
 }
 
-/* The current time, user and the like under their names as functions. */
+/*
+ * Functions that are not volatile for the server, but whose result belongs to a session, a
+ * transaction or a place of storage; NULL: none of these.
+ */
 static const char *
 session_function(Oid funcid)
 {
 	switch (funcid)
 	{
-		case F_NOW:
-			return "function now()";
-		case F_TRANSACTION_TIMESTAMP:
-			return "function transaction_timestamp()";
-		case F_STATEMENT_TIMESTAMP:
-			return "function statement_timestamp()";
 		case F_CURRENT_USER:
 		case F_SESSION_USER:
+		case F_GETPGUSERNAME:
 			return "the current user";
+		case F_AGE_XID:
+		case F_CURRENT_QUERY:
+		case F_INET_CLIENT_ADDR:
+		case F_INET_CLIENT_PORT:
+		case F_INET_SERVER_ADDR:
+		case F_INET_SERVER_PORT:
+		case F_MXID_AGE:
+		case F_NOW:
 		case F_PG_BACKEND_PID:
-			return "function pg_backend_pid()";
+		case F_PG_CLIENT_ENCODING:
+		case F_PG_COLUMN_COMPRESSION:
+		case F_PG_COLUMN_SIZE:
+		case F_PG_CONF_LOAD_TIME:
+		case F_PG_CURRENT_SNAPSHOT:
+		case F_PG_CURRENT_XACT_ID:
+		case F_PG_CURRENT_XACT_ID_IF_ASSIGNED:
+		case F_PG_IS_OTHER_TEMP_SCHEMA:
+		case F_PG_MY_TEMP_SCHEMA:
+		case F_PG_POSTMASTER_START_TIME:
+		case F_PG_TRIGGER_DEPTH:
+		case F_STATEMENT_TIMESTAMP:
+		case F_TRANSACTION_TIMESTAMP:
+		case F_TXID_CURRENT:
+		case F_TXID_CURRENT_IF_ASSIGNED:
+		case F_TXID_CURRENT_SNAPSHOT:
+			return psprintf("function %s()", get_func_name(funcid));
 		default:
 			return NULL;
 	}

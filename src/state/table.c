@@ -14,10 +14,12 @@
 #include "postgres.h"
 #include "stream_ext/base/compat.h"
 
+#include "access/htup_details.h"
 #include "access/xact.h"
 #include "catalog/dependency.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "lib/stringinfo.h"
 #include "utils/builtins.h"
@@ -48,6 +50,30 @@ choose_name(void)
 		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR),
 						errmsg("could not generate a name for a state table")));
 	return psprintf("s%016llx", (unsigned long long) random);
+}
+
+void
+sx_state_table_check(TupleDesc desc)
+{
+	if (desc->natts > MaxHeapAttributeNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_TOO_MANY_COLUMNS),
+				 errmsg("too many keys and aggregates in a continuous view"),
+				 errdetail("Its state would need %d columns, and a table can have at most %d.",
+						   desc->natts, MaxHeapAttributeNumber)));
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Oid typid = TupleDescAttr(desc, i)->atttypid;
+
+		if (get_typtype(typid) == TYPTYPE_PSEUDO)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("an aggregate over values of type %s is not supported in a continuous "
+							"view",
+							format_type_be(typid)),
+					 errdetail("Values of this type cannot be stored in a table."),
+					 errhint("Cast the value to a named composite type, or to text.")));
+	}
 }
 
 Oid

@@ -8,6 +8,12 @@
 #include "access/tupdesc.h"
 
 /*
+ * Raises an error if no table can have the columns of 'desc': said when a view is created, so that
+ * it does not fail when it is built.
+ */
+extern void sx_state_table_check(TupleDesc desc);
+
+/*
  * Makes a table for part 'part' of operator 'operator' of 'view', with the columns of 'desc', the
  * first 'nkeys' of which are its primary key. It goes away with the view. Runs DDL as the current
  * user, who must own schema stream_state. Returns its OID.
