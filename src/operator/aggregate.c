@@ -157,8 +157,10 @@ finalize(SxAggregate *op, int aggno, AggStatePerGroup pergroup, bool *isnull)
 
 	if (!OidIsValid(peragg->finalfn_oid))
 	{
+		/* an expression over the result must not change the state in place */
 		*isnull = value->transValueIsNull;
-		return value->transValue;
+		return MakeExpandedObjectReadOnly(value->transValue, value->transValueIsNull,
+										  trans->transtypeLen);
 	}
 	InitFunctionCallInfoData(*fcinfo, &peragg->finalfn, peragg->numFinalArgs, trans->aggCollation,
 							 (void *) agg, NULL);
@@ -364,7 +366,8 @@ init_inputs(SxAggregate *op, EState *estate, List *kept, TupleDesc input)
 	{
 		Aggref *aggref = lfirst(lc);
 
-		op->inputs[op->ninputs++] = sx_inputs_create(estate, aggref, input, op->groups_cxt);
+		op->inputs[op->ninputs] = sx_inputs_create(estate, aggref, input, op->groups_cxt);
+		sx_state_table_check(sx_inputs_desc(op->inputs[op->ninputs++]));
 		TupleDescInitEntry(desc, op->ninputs, psprintf("a%d", op->ninputs), aggref->aggtype, -1, 0);
 	}
 	op->inputs_slot = MakeSingleTupleTableSlot(desc, &TTSOpsVirtual);
@@ -412,6 +415,7 @@ sx_aggregate_create(EState *estate, const SxAggregateSpec *spec, TupleDesc input
 	ExecStoreAllNullTuple(op->key_slot);
 	init_inputs(op, estate, split.kept, input);
 	sx_aggregate_init_columns(op, input);
+	sx_state_table_check(op->state_desc);
 
 	sx_aggregate_argument_vars((Node *) spec->targetlist, &read);
 	sx_aggregate_argument_vars((Node *) spec->qual, &read);

@@ -1,0 +1,29 @@
+-- Queries that views must refuse when they are created, and aggregates whose state is easy to spoil.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS stream_ext;
+CREATE SCHEMA queries;
+SET search_path = queries, public;
+
+CREATE TABLE s (k int, t text) USING stream;
+
+-- values that no table can hold
+CREATE MATERIALIZED VIEW v USING continuous AS SELECT count(DISTINCT (k, t)) FROM s;
+CREATE MATERIALIZED VIEW v USING continuous AS SELECT jsonb_agg((k, t) ORDER BY k) FROM s;
+
+-- stable for the server, but different in each session or transaction
+CREATE MATERIALIZED VIEW v USING continuous AS SELECT k, txid_current() FROM s;
+CREATE MATERIALIZED VIEW v USING continuous AS SELECT k, inet_client_addr() FROM s;
+CREATE MATERIALIZED VIEW v USING continuous AS SELECT k, pg_column_size(t) AS n FROM s;
+
+-- an aggregate without final function whose state is an expanded array: expressions that append to
+-- the result in place must not reach the state
+CREATE AGGREGATE collect(anycompatible) (sfunc = array_append, stype = anycompatiblearray, initcond = '{}');
+CREATE MATERIALIZED VIEW collected USING continuous AS
+	SELECT k, array_append(collect(t), 'end') AS ended, cardinality(collect(t)) AS n FROM s GROUP BY k;
+INSERT INTO s SELECT 1, 'a' || i FROM generate_series(1, 3) i;
+SELECT stream.wait('collected');
+INSERT INTO s VALUES (1, 'a4');
+SELECT stream.wait('collected');
+SELECT * FROM collected;
+
+DROP SCHEMA queries CASCADE;
