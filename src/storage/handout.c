@@ -278,12 +278,12 @@ create_entry(Relation rel, uint64 *serial)
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("too many streams in use"),
 				 errhint("Increase \"stream.max_streams\" and restart the server.")));
 	}
+	found = hash_search(registry, &rel->rd_locator, HASH_ENTER, &exists);
+	found->index = (int) (((char *) handout - entries) / entry_size());
 	empty_entry(handout);
 	handout->locator = rel->rd_locator;
 	handout->used = true;
 	*serial = pg_atomic_read_u64(&handout->serial);
-	found = hash_search(registry, &rel->rd_locator, HASH_ENTER, &exists);
-	found->index = (int) (((char *) handout - entries) / entry_size());
 	/*
 	 * The file is read after the registry is let go, but before anybody else gets at the entry. If
 	 * that fails, the list stays empty, which costs the tail's few blocks and nothing else.

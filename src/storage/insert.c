@@ -160,8 +160,9 @@ fill_cache(Relation rel)
 }
 
 /*
- * The cache of a stream that is being inserted into. A change of the storage or the options rebuilds
- * the relation cache entry and so frees it; the serial tells when our entry went away under us.
+ * The cache of a stream that is being inserted into. A change of the storage or the options makes
+ * the relation cache rebuild its entry and so frees it; the serial tells of changes in shared
+ * memory that come without one.
  */
 static inline StreamCache *
 get_cache(Relation rel)
@@ -201,16 +202,19 @@ fetch_tuple(TupleTableSlot *slot, bool *should_free)
 	return ExecFetchSlotHeapTuple(slot, true, should_free);
 }
 
-/* Event time of a row, with the columns before it stepped over. 'is_null' is set if it is null. */
-static inline Datum
-get_event_time(Relation rel, const StreamCache *cache, HeapTuple tuple, bool *is_null)
+/*
+ * Finds the event time of a row by stepping over the columns before it. False: it cannot be found
+ * that way, and may be null.
+ */
+static inline bool
+step_to_event_time(const StreamCache *cache, HeapTuple tuple, int64 *value)
 {
 	char *data = (char *) tuple->t_data + tuple->t_data->t_hoff;
 	uintptr_t offset = cache->start;
 
 	if (unlikely(!HeapTupleNoNulls(tuple) || cache->nsteps < 0 ||
 				 HeapTupleHeaderGetNatts(tuple->t_data) < cache->event_time))
-		return heap_getattr(tuple, cache->event_time, RelationGetDescr(rel), is_null);
+		return false;
 	for (int i = 0; i < cache->nsteps; i++)
 	{
 		StepColumn step = cache->steps[i];
@@ -225,23 +229,46 @@ get_event_time(Relation rel, const StreamCache *cache, HeapTuple tuple, bool *is
 			offset += VARSIZE_ANY(data + offset);
 		}
 	}
-	*is_null = false;
-	return Int64GetDatum(*(int64 *) (data + TYPEALIGN(ALIGNOF_DOUBLE, offset)));
+	*value = *(int64 *) (data + TYPEALIGN(ALIGNOF_DOUBLE, offset));
+	return true;
 }
 
-/* Checks the event time of a row. */
-static inline void
-check_event_time(Relation rel, const StreamCache *cache, HeapTuple tuple)
+/* Checks the event time of any row. */
+static pg_noinline void
+check_event_time_of(Relation rel, const StreamCache *cache, HeapTuple tuple)
 {
-	Datum value;
 	bool is_null;
+	int64 stepped;
+	Datum value;
 
-	if (cache->event_time == 0)
+	if (step_to_event_time(cache, tuple, &stepped) && !TIMESTAMP_NOT_FINITE(stepped))
 		return;
-	value = get_event_time(rel, cache, tuple, &is_null);
-	if (unlikely(is_null ||
-				 (cache->event_time_is_time && TIMESTAMP_NOT_FINITE(DatumGetInt64(value)))))
+	value = heap_getattr(tuple, cache->event_time, RelationGetDescr(rel), &is_null);
+	if (is_null || (cache->event_time_is_time && TIMESTAMP_NOT_FINITE(DatumGetTimestampTz(value))))
 		refuse_event_time(rel, cache->event_time, is_null);
+}
+
+/* Checks the event time of a single row; its columns may have been looked at before. */
+static inline void
+check_event_time(Relation rel, const StreamCache *cache, TupleTableSlot *slot, HeapTuple tuple)
+{
+	int i = cache->event_time - 1;
+
+	if (i < 0 || (cache->event_time_is_time && slot->tts_nvalid > i && !slot->tts_isnull[i] &&
+				  !TIMESTAMP_NOT_FINITE(DatumGetInt64(slot->tts_values[i]))))
+		return;
+	check_event_time_of(rel, cache, tuple);
+}
+
+/* The same for one of many rows, which COPY hands over as bare tuples. */
+static inline void
+check_event_time_multi(Relation rel, const StreamCache *cache, HeapTuple tuple)
+{
+	int64 value;
+
+	if (cache->event_time != 0 &&
+		unlikely(!step_to_event_time(cache, tuple, &value) || TIMESTAMP_NOT_FINITE(value)))
+		check_event_time_of(rel, cache, tuple);
 }
 
 /*
@@ -398,7 +425,7 @@ insert_row(Relation rel, TupleTableSlot *slot, CommandId cid, int options, BulkI
 	BlockNumber block;
 	int32 room;
 
-	check_event_time(rel, cache, tuple);
+	check_event_time(rel, cache, slot, tuple);
 	slot->tts_tableOid = RelationGetRelid(rel);
 	tuple->t_tableOid = slot->tts_tableOid;
 	if (token != 0)
@@ -458,7 +485,7 @@ sx_stream_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, Command
 		int32 room;
 		int end = start + 1;
 
-		check_event_time(rel, cache, tuple);
+		check_event_time_multi(rel, cache, tuple);
 		state = aim(rel, cache, needed_room(rel, cache, tuple, wide), wide, bistate, &own);
 		block = cache->block;
 		room = cache->room - (int32) (MAXALIGN(tuple->t_len) + sizeof(ItemIdData));
@@ -468,7 +495,7 @@ sx_stream_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, Command
 			tuple = fetch_tuple(slots[end], &should_free);
 			if (is_wide(tuple) || room < (int32) MAXALIGN(tuple->t_len) + cache->save)
 				break;
-			check_event_time(rel, cache, tuple);
+			check_event_time_multi(rel, cache, tuple);
 			room -= (int32) (MAXALIGN(tuple->t_len) + sizeof(ItemIdData));
 		}
 		heap_multi_insert(rel, &slots[start], end - start, cid, options | HEAP_INSERT_SKIP_FSM,

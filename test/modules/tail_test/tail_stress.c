@@ -15,8 +15,9 @@
  *
  * Environment: PGHOST, PGPORT, PGUSER, PGDATABASE of a server with stream_ext preloaded and
  * extension tail_test available; PGDATA and PG_CTL (path of pg_ctl) for the crashes, which are left
- * out without them; TAIL_RETENTION=0 leaves out expiry; TAIL_CUT=1 also cuts the stream's file
- * to a random length not below that at the last checkpoint, as a crash of the machine may. Exit code 0: nothing missing or double.
+ * out without them; TAIL_RETENTION=0 leaves out expiry; TAIL_CUT=1 also cuts the stream's file to a
+ * random length not below that at the last checkpoint, as a crash of the machine may. Exit code 0:
+ * nothing missing or double.
  */
 #include <libpq-fe.h>
 #include <signal.h>
