@@ -160,7 +160,7 @@ $node->append_conf('postgresql.conf', "max_worker_processes = 3\n");
 $node->restart;
 $node->safe_psql('postgres', 'CREATE DATABASE d2');
 $node->safe_psql('d2', 'CREATE EXTENSION stream_ext');
-my $no_slot = "SELECT count(*) FROM stream.stat_workers WHERE state = 'waiting for a worker slot'";
+my $no_slot = "SELECT count(*) FROM stream.stat_workers WHERE database = 'd2' AND state = 'waiting for a worker slot'";
 ok($node->poll_query_until('d', $no_slot, '1'), 'a database without a slot is shown');
 is( $node->safe_psql('d', "SELECT DISTINCT reason ~ 'max_worker_processes' FROM stream.stat_workers WHERE state ~ 'slot'"),
 	't', 'with a hint');
