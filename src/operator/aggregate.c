@@ -127,6 +127,14 @@ aggregate_push(SxOperator *base, SxBatch *in)
 			op->input->tts_isnull[a] = in->nulls[a][i];
 		}
 		touch(op, group);
+		for (int k = 0; k < op->ninputs; k++)
+		{
+			bool added = sx_inputs_add(op->inputs[k], &bags_of(op, group)[k], tmp);
+
+			/* the flag that lets the value of a set into its transition */
+			op->input->tts_values[op->natts + k] = BoolGetDatum(added);
+			op->input->tts_isnull[op->natts + k] = false;
+		}
 		if (agg->numtrans > 0)
 		{
 			bool isnull;
@@ -134,8 +142,6 @@ aggregate_push(SxOperator *base, SxBatch *in)
 			agg->all_pergroups[0] = transitions_of(op, group);
 			(void) ExecEvalExprSwitchContext(agg->phase->evaltrans, tmp, &isnull);
 		}
-		for (int k = 0; k < op->ninputs; k++)
-			sx_inputs_add(op->inputs[k], &bags_of(op, group)[k], tmp);
 		if ((i & 31) == 31)
 			ResetExprContext(tmp);
 	}
@@ -210,9 +216,10 @@ emit_group(SxAggregate *op, SxGroup *group)
 	for (int a = 0; a < agg->numaggs; a++)
 		econtext->ecxt_aggvalues[a] = finalize(op, a, pergroup, &econtext->ecxt_aggnulls[a]);
 	for (int k = 0; k < op->ninputs; k++)
-		op->inputs_slot->tts_values[k] =
-			sx_inputs_result(op->inputs[k], &bags_of(op, group)[k], op->key_slot,
-							 &op->inputs_slot->tts_isnull[k]);
+		if (!sx_inputs_is_set(op->inputs[k]))
+			op->inputs_slot->tts_values[k] =
+				sx_inputs_result(op->inputs[k], &bags_of(op, group)[k], op->key_slot,
+								 &op->inputs_slot->tts_isnull[k]);
 	MemoryContextSwitchTo(old);
 
 	if (agg->ss.ps.qual != NULL && !ExecQual(agg->ss.ps.qual, econtext))
@@ -366,7 +373,8 @@ init_inputs(SxAggregate *op, EState *estate, List *kept, TupleDesc input)
 	{
 		Aggref *aggref = lfirst(lc);
 
-		op->inputs[op->ninputs] = sx_inputs_create(estate, aggref, input, op->groups_cxt);
+		op->inputs[op->ninputs] =
+			sx_inputs_create(estate, aggref, sx_inputs_mode(aggref), input, op->groups_cxt);
 		sx_state_table_check(sx_inputs_desc(op->inputs[op->ninputs++]));
 		TupleDescInitEntry(desc, op->ninputs, psprintf("a%d", op->ninputs), aggref->aggtype, -1, 0);
 	}
@@ -374,14 +382,28 @@ init_inputs(SxAggregate *op, EState *estate, List *kept, TupleDesc input)
 	ExecStoreAllNullTuple(op->inputs_slot);
 }
 
+/* The input followed by a flag for each aggregate that keeps inputs. */
+static TupleDesc
+add_flags(TupleDesc input, int nflags)
+{
+	TupleDesc desc = CreateTemplateTupleDesc(input->natts + nflags);
+
+	for (int i = 1; i <= input->natts; i++)
+		TupleDescCopyEntry(desc, i, input, i);
+	for (int i = 1; i <= nflags; i++)
+		TupleDescInitEntry(desc, input->natts + i, psprintf("new%d", i), BOOLOID, -1, 0);
+	return desc;
+}
+
 SxOperator *
 sx_aggregate_create(EState *estate, const SxAggregateSpec *spec, TupleDesc input, Oid view, int id)
 {
 	SxAggregate *op = palloc0(sizeof(SxAggregate));
-	SxAggregateSplit split = {0};
+	SxAggregateSplit split = {.natts = input->natts};
 	List *targetlist = (List *) sx_aggregate_split((Node *) spec->targetlist, &split);
 	List *qual = (List *) sx_aggregate_split((Node *) spec->qual, &split);
 	SxKeyColumn *columns = palloc(sizeof(SxKeyColumn) * Max(spec->nkeys, 1));
+	TupleDesc flagged;
 	Bitmapset *read = NULL;
 	int a = -1;
 	MemoryContext old;
@@ -407,11 +429,13 @@ sx_aggregate_create(EState *estate, const SxAggregateSpec *spec, TupleDesc input
 		sx_key_column_init(&columns[k], att->atttypid, spec->equality[k], att->attcollation);
 	}
 
-	op->agg = sx_aggregate_host(estate, targetlist, qual, input);
+	op->natts = input->natts;
+	flagged = add_flags(input, list_length(split.kept));
+	op->agg = sx_aggregate_host(estate, targetlist, qual, flagged);
 	op->agg_cxt = op->agg->aggcontexts[0];
-	op->input = MakeSingleTupleTableSlot(input, &TTSOpsVirtual);
+	op->input = MakeSingleTupleTableSlot(flagged, &TTSOpsVirtual);
 	ExecStoreAllNullTuple(op->input);
-	op->key_slot = MakeSingleTupleTableSlot(input, &TTSOpsVirtual);
+	op->key_slot = MakeSingleTupleTableSlot(flagged, &TTSOpsVirtual);
 	ExecStoreAllNullTuple(op->key_slot);
 	init_inputs(op, estate, split.kept, input);
 	sx_aggregate_init_columns(op, input);

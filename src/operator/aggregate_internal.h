@@ -31,6 +31,7 @@ typedef struct SxAggregate
 	AttrNumber *keys;
 
 	AggState *agg;
+	int natts;                /* columns of the input */
 	ExprContext *agg_cxt;     /* memory of transition values */
 	TupleTableSlot *input;    /* a row of the input, for transitions */
 	TupleTableSlot *key_slot; /* a row of the input with only the key set, for output */
@@ -70,9 +71,10 @@ bags_of(SxAggregate *op, SxGroup *group)
 /* The aggregates of an Agg node, split by how they are computed. */
 typedef struct SxAggregateSplit
 {
-	List *kept;    /* Aggref, the first of each number */
-	List *numbers; /* aggno of each, as the planner gave it */
-	List *aggnos;  /* of the others: new number = place in the list */
+	int natts;    /* columns of the input; after them come flags of sets, by their place */
+	List *kept;   /* Aggref that keep inputs, one of each place */
+	List *places; /* what each place is for: see place_of_inputs() */
+	List *aggnos; /* of those with a transition value: new number = place in the list */
 	List *transnos;
 } SxAggregateSplit;
 

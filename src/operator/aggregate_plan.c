@@ -9,6 +9,7 @@
 #include "postgres.h"
 #include "stream_ext/base/compat.h"
 
+#include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "lib/stringinfo.h"
 #include "nodes/extensible.h"
@@ -35,10 +36,27 @@ place_of(List **list, int number)
 	return i;
 }
 
+/*
+ * Place of an aggregate among those that keep inputs. A set serves all aggregates that share a
+ * transition value, other inputs belong to one aggregate.
+ */
+static int
+place_of_inputs(SxAggregateSplit *split, Aggref *aggref, SxInputsMode mode)
+{
+	int before = list_length(split->places);
+	int number = mode == SX_INPUTS_SET ? aggref->aggtransno * 2 + 1 : aggref->aggno * 2;
+	int place = place_of(&split->places, number);
+
+	if (list_length(split->places) > before)
+		split->kept = lappend(split->kept, aggref);
+	return place;
+}
+
 Node *
 sx_aggregate_split(Node *node, void *context)
 {
 	SxAggregateSplit *split = context;
+	SxInputsMode mode;
 	Aggref *aggref;
 
 	if (node == NULL)
@@ -46,16 +64,20 @@ sx_aggregate_split(Node *node, void *context)
 	if (!IsA(node, Aggref))
 		return expression_tree_mutator(node, sx_aggregate_split, context);
 	aggref = (Aggref *) node;
-	if (sx_inputs_needed(aggref))
-	{
-		int before = list_length(split->numbers);
-		int place = place_of(&split->numbers, aggref->aggno);
-
-		if (list_length(split->numbers) > before)
-			split->kept = lappend(split->kept, aggref);
-		return (Node *) makeVar(INNER_VAR, place + 1, aggref->aggtype, -1, aggref->aggcollid, 0);
-	}
+	mode = sx_inputs_mode(aggref);
+	if (mode == SX_INPUTS_REPLAY)
+		return (Node *) makeVar(INNER_VAR, place_of_inputs(split, aggref, mode) + 1,
+								aggref->aggtype, -1, aggref->aggcollid, 0);
 	aggref = copyObject(aggref);
+	if (mode == SX_INPUTS_SET)
+	{
+		/* the flag says that the value is new to the set, and that FILTER lets it in */
+		int flag = split->natts + place_of_inputs(split, (Aggref *) node, mode) + 1;
+
+		aggref->aggfilter = (Expr *) makeVar(OUTER_VAR, flag, BOOLOID, -1, InvalidOid, 0);
+	}
+	aggref->aggdistinct = NIL;
+	aggref->aggorder = NIL;
 	aggref->aggno = place_of(&split->aggnos, aggref->aggno);
 	aggref->aggtransno = place_of(&split->transnos, aggref->aggtransno);
 	sx_aggref_clear_presorted(aggref);
@@ -184,6 +206,7 @@ static bool
 describe_aggregates(Node *node, void *context)
 {
 	SignatureContext *sig = context;
+	SxInputsMode mode;
 	Aggref *aggref;
 	int before;
 
@@ -197,18 +220,22 @@ describe_aggregates(Node *node, void *context)
 	if (list_length(sig->aggnos) == before)
 		return false;
 	appendStringInfo(sig->out, " %s", format_procedure_qualified(aggref->aggfnoid));
-	if (sx_inputs_needed(aggref))
+	mode = sx_inputs_mode(aggref);
+	if (mode != SX_INPUTS_NONE)
 	{
 		ListCell *lc;
 
-		appendStringInfoString(sig->out, aggref->aggdistinct != NIL ? " distinct(" : " inputs(");
+		appendStringInfo(sig->out, " %s(",
+						 mode == SX_INPUTS_SET        ? "set"
+						 : aggref->aggdistinct != NIL ? "distinct"
+													  : "inputs");
 		foreach(lc, aggref->args)
 			appendStringInfo(sig->out, "%s%s", lc == list_head(aggref->args) ? "" : ", ",
 							 format_type_be_qualified(
 								 exprType((Node *) ((TargetEntry *) lfirst(lc))->expr)));
 		appendStringInfoString(sig->out, ")");
 	}
-	else
+	if (mode != SX_INPUTS_REPLAY)
 		appendStringInfo(sig->out, " state %d of %s",
 						 place_of(&sig->transnos, aggref->aggtransno) + 1,
 						 format_type_be_qualified(aggref->aggtranstype));

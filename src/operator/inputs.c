@@ -9,7 +9,9 @@
  * this costs O(n log n) for a changed group of n rows.
  *
  * DISTINCT: of inputs with the same bytes one is kept. That never changes the result, and bounds
- * the memory by what is distinct.
+ * the memory by what is distinct. Where the order of the inputs does not matter either (count, sum
+ * and avg of exact numbers, ..) nothing is computed anew: the operator feeds the transition with
+ * the values that were not in the set yet. And to some aggregates DISTINCT makes no difference.
  *
  * The Agg node is a plain aggregate over a CustomScan that returns the bag's rows. Its input row is
  * the argument values, a flag, and the columns of the operator's own input, for direct arguments.
@@ -20,6 +22,7 @@
 #include "stream_ext/base/compat.h"
 
 #include "access/htup_details.h"
+#include "access/transam.h"
 #include "catalog/pg_aggregate.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
@@ -35,8 +38,10 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
+#include "utils/typcache.h"
 
 #include "stream_ext/operator/inputs.h"
+#include "stream_ext/state/groups.h"
 
 /* Rows up to which DISTINCT compares with all rows, without an index. */
 #define SMALL_BAG 8
@@ -55,6 +60,7 @@ struct SxInputs
 {
 	MemoryContext bag_cxt;
 	bool is_distinct;
+	SxKeyColumn *key; /* of a set: how its values are compared; NULL: by their bytes */
 	int nargs;
 	ExprState **args; /* over the operator's input */
 	ExprState *filter;
@@ -131,15 +137,64 @@ static const CustomScanMethods scan_methods = {
 	.CreateCustomScanState = scan_create,
 };
 
-bool
-sx_inputs_needed(Aggref *aggref)
+/* Names of the server's own aggregates to which the order of their inputs does not matter. */
+static const char *const unordered[] = {"count", "sum", "avg", "bit_xor"};
+
+/* And those to which repeated inputs do not matter, either. */
+static const char *const idempotent[] = {"min",   "max",     "bool_and", "bool_or",
+										 "every", "bit_and", "bit_or"};
+
+static bool
+is_listed(const char *name, const char *const *list, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (strcmp(name, list[i]) == 0)
+			return true;
+	return false;
+}
+
+/* An aggregate with DISTINCT on one argument, which may be ordered by it. */
+static SxInputsMode
+distinct_mode(Aggref *aggref)
+{
+	TargetEntry *arg = linitial_node(TargetEntry, aggref->args);
+	Oid typid = exprType((Node *) arg->expr);
+	const char *name = get_func_name(aggref->aggfnoid);
+	SortGroupClause *distinct = linitial_node(SortGroupClause, aggref->aggdistinct);
+
+	if (aggref->aggfnoid >= FirstUnpinnedObjectId || name == NULL)
+		return SX_INPUTS_REPLAY;
+	if (is_listed(name, idempotent, lengthof(idempotent)))
+		return SX_INPUTS_NONE;
+	/*
+	 * Sums of floats depend on the order. Equal intervals need not have equal sums, and equal
+	 * numerics of another scale not the same average: leave the choice to the server.
+	 */
+	if (!is_listed(name, unordered, lengthof(unordered)) ||
+		(strcmp(name, "count") != 0 &&
+		 (typid == FLOAT4OID || typid == FLOAT8OID || typid == INTERVALOID)))
+		return SX_INPUTS_REPLAY;
+	if (strcmp(name, "avg") == 0 && typid == NUMERICOID)
+		return SX_INPUTS_REPLAY;
+	return op_hashjoinable(distinct->eqop, getBaseType(typid)) &&
+				   OidIsValid(lookup_type_cache(typid, TYPECACHE_HASH_PROC)->hash_proc)
+			   ? SX_INPUTS_SET
+			   : SX_INPUTS_REPLAY;
+}
+
+SxInputsMode
+sx_inputs_mode(Aggref *aggref)
 {
 	HeapTuple tuple;
 	Form_pg_aggregate form;
-	bool needed;
+	bool replay;
 
-	if (aggref->aggdistinct != NIL || aggref->aggorder != NIL || aggref->aggkind != AGGKIND_NORMAL)
-		return true;
+	if (aggref->aggkind != AGGKIND_NORMAL)
+		return SX_INPUTS_REPLAY;
+	if (aggref->aggdistinct != NIL && list_length(aggref->args) == 1)
+		return distinct_mode(aggref);
+	if (aggref->aggdistinct != NIL || aggref->aggorder != NIL)
+		return SX_INPUTS_REPLAY;
 	tuple = SearchSysCache1(AGGFNOID, ObjectIdGetDatum(aggref->aggfnoid));
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for aggregate %u", aggref->aggfnoid);
@@ -151,19 +206,19 @@ sx_inputs_needed(Aggref *aggref)
 		case F_ARRAY_AGG_ARRAY_TRANSFN:
 		case F_STRING_AGG_TRANSFN:
 		case F_BYTEA_STRING_AGG_TRANSFN:
-			needed = true;
+			replay = true;
 			break;
 		default:
 			if (form->aggfinalmodify != AGGMODIFY_READ_ONLY)
-				needed = true; /* the result can be asked for only once */
+				replay = true; /* the result can be asked for only once */
 			else if (aggref->aggtranstype == INTERNALOID)
-				needed = !OidIsValid(form->aggserialfn) || !OidIsValid(form->aggdeserialfn);
+				replay = !OidIsValid(form->aggserialfn) || !OidIsValid(form->aggdeserialfn);
 			else
-				needed = get_typtype(aggref->aggtranstype) == TYPTYPE_PSEUDO;
+				replay = get_typtype(aggref->aggtranstype) == TYPTYPE_PSEUDO;
 			break;
 	}
 	ReleaseSysCache(tuple);
-	return needed;
+	return replay ? SX_INPUTS_REPLAY : SX_INPUTS_NONE;
 }
 
 typedef struct ShiftContext
@@ -245,7 +300,8 @@ create_agg(SxInputs *inputs, EState *estate, Aggref *original, TupleDesc input)
 }
 
 SxInputs *
-sx_inputs_create(EState *estate, Aggref *aggref, TupleDesc input, MemoryContext bag_cxt)
+sx_inputs_create(EState *estate, Aggref *aggref, SxInputsMode mode, TupleDesc input,
+				 MemoryContext bag_cxt)
 {
 	SxInputs *inputs = palloc0(sizeof(SxInputs));
 	int n = list_length(aggref->args);
@@ -272,8 +328,24 @@ sx_inputs_create(EState *estate, Aggref *aggref, TupleDesc input, MemoryContext 
 		i++;
 	}
 	inputs->filter = aggref->aggfilter != NULL ? ExecInitExpr(aggref->aggfilter, NULL) : NULL;
-	create_agg(inputs, estate, aggref, input);
+	if (mode == SX_INPUTS_SET)
+	{
+		Node *arg = (Node *) linitial_node(TargetEntry, aggref->args)->expr;
+
+		inputs->key = palloc(sizeof(SxKeyColumn));
+		sx_key_column_init(inputs->key, exprType(arg),
+						   linitial_node(SortGroupClause, aggref->aggdistinct)->eqop,
+						   exprCollation(arg));
+	}
+	else
+		create_agg(inputs, estate, aggref, input);
 	return inputs;
+}
+
+bool
+sx_inputs_is_set(const SxInputs *inputs)
+{
+	return inputs->key != NULL;
 }
 
 TupleDesc
@@ -287,6 +359,8 @@ hash_row(SxInputs *inputs, const Datum *values, const bool *nulls)
 {
 	uint32 hash = 0;
 
+	if (inputs->key != NULL)
+		return nulls[0] ? 0 : (uint32) sx_key_hash(inputs->key, values[0]);
 	for (int i = 0; i < inputs->nargs; i++)
 		hash = hash_combine(hash, nulls[i] ? 0
 										   : datum_image_hash(values[i], inputs->typbyval[i],
@@ -400,7 +474,7 @@ append_row(SxInputs *inputs, SxInputBag *bag, const Datum *values, const bool *n
 	MemoryContextSwitchTo(old);
 }
 
-void
+bool
 sx_inputs_add(SxInputs *inputs, SxInputBag *bag, ExprContext *econtext)
 {
 	Datum values[FUNC_MAX_ARGS * 2];
@@ -412,7 +486,7 @@ sx_inputs_add(SxInputs *inputs, SxInputBag *bag, ExprContext *econtext)
 		Datum pass = ExecEvalExprSwitchContext(inputs->filter, econtext, &isnull);
 
 		if (isnull || !DatumGetBool(pass))
-			return;
+			return false;
 	}
 	if (inputs->nargs > lengthof(values))
 		ereport(ERROR, (errcode(ERRCODE_TOO_MANY_ARGUMENTS),
@@ -429,8 +503,9 @@ sx_inputs_add(SxInputs *inputs, SxInputBag *bag, ExprContext *econtext)
 		}
 	}
 	if (inputs->is_distinct && contains(inputs, bag, values, nulls))
-		return;
+		return false;
 	append_row(inputs, bag, values, nulls);
+	return true;
 }
 
 void

@@ -239,6 +239,22 @@ is_equal(SxKeyColumn *column, Datum a, Datum b)
 	}
 }
 
+uint64
+sx_key_hash(SxKeyColumn *column, Datum value)
+{
+	uint64 hash = 0;
+	bool isnull = false;
+
+	hash_column(column, &value, &isnull, 1, &hash);
+	return hash;
+}
+
+bool
+sx_key_equal(SxKeyColumn *column, Datum a, Datum b)
+{
+	return is_equal(column, a, b);
+}
+
 static bool
 matches(SxGroups *groups, SxGroup *group, Datum **values, bool **nulls, int row)
 {

@@ -25,21 +25,32 @@ typedef struct SxInputBag
 	int64 index_size;
 } SxInputBag;
 
+/* How an aggregate is computed. */
+typedef enum SxInputsMode
+{
+	SX_INPUTS_NONE,  /* from its transition value alone; DISTINCT, if any, changes nothing */
+	SX_INPUTS_SET,   /* from its transition value, fed with values that were not there before */
+	SX_INPUTS_REPLAY /* anew from all inputs, whenever the group has changed */
+} SxInputsMode;
+
+extern SxInputsMode sx_inputs_mode(Aggref *aggref);
+
 /*
- * Prepares 'aggref', whose arguments refer to columns of 'input' as outer Vars. Memory of bags is
+ * Prepares 'aggref', which is computed as 'mode' says, and whose arguments refer to columns of 'input' as outer Vars. Memory of bags is
  * taken from 'bag_cxt'. The rest lives in the current memory context.
  */
-extern SxInputs *sx_inputs_create(EState *estate, Aggref *aggref, TupleDesc input,
-								  MemoryContext bag_cxt);
-
-/* Does the aggregate have to keep its inputs? */
-extern bool sx_inputs_needed(Aggref *aggref);
+extern SxInputs *sx_inputs_create(EState *estate, Aggref *aggref, SxInputsMode mode,
+								  TupleDesc input, MemoryContext bag_cxt);
+extern bool sx_inputs_is_set(const SxInputs *inputs);
 
 /* Columns of the state table of this aggregate: group, row number, and one for each argument. */
 extern TupleDesc sx_inputs_desc(SxInputs *inputs);
 
-/* Adds the input row in econtext->ecxt_outertuple, if the aggregate's FILTER lets it in. */
-extern void sx_inputs_add(SxInputs *inputs, SxInputBag *bag, ExprContext *econtext);
+/*
+ * Adds the input row in econtext->ecxt_outertuple, if the aggregate's FILTER lets it in. True if it
+ * was added: of equal values of a DISTINCT aggregate only the first is.
+ */
+extern bool sx_inputs_add(SxInputs *inputs, SxInputBag *bag, ExprContext *econtext);
 
 /* Adds a row read back from the state table. */
 extern void sx_inputs_load(SxInputs *inputs, SxInputBag *bag, const Datum *values,

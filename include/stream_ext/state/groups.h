@@ -56,6 +56,10 @@ typedef struct SxGroups
  * Error if the type cannot be hashed. 'column' lives in the current memory context. */
 extern void sx_key_column_init(SxKeyColumn *column, Oid typid, Oid equality, Oid collation);
 
+/* Hash of a value that is not NULL, and equality of two. A varlena must not be compressed. */
+extern uint64 sx_key_hash(SxKeyColumn *column, Datum value);
+extern bool sx_key_equal(SxKeyColumn *column, Datum a, Datum b);
+
 extern SxGroups *sx_groups_create(int nkeys, SxKeyColumn *columns, Size payload_size);
 
 /*
