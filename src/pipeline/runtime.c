@@ -347,7 +347,8 @@ update_pipeline(SxViewRow *row)
 	pipeline->is_paused = row->paused;
 	if (!is_mine(pipeline->source))
 		return;
-	if (pipeline->progress == NULL)
+	/* the lock keeps the view, so that the entry does not outlive it */
+	if (pipeline->progress == NULL && ConditionalLockRelationOid(row->view, RowExclusiveLock))
 		pipeline->progress = sx_progress_get(row->view, true);
 	if (pipeline->has_error && row->error_code == NULL)
 	{

@@ -58,6 +58,8 @@ lock_row(Oid view)
 	require_control(view);
 	LockRelationOid(view, ShareRowExclusiveLock);
 	require_control(view);
+	/* the worker writes errors into the row without a lock on the view */
+	(void) sx_catalog_view_lock(view, true);
 
 	PushActiveSnapshot(GetLatestSnapshot());
 	row = sx_catalog_view(view);
