@@ -294,6 +294,17 @@ sx_catalog_view_create(Oid view, const char *id)
 }
 
 void
+sx_catalog_view_clear_error(SxViewRow *row)
+{
+	row->error_code = NULL;
+	row->error_message = NULL;
+	row->error_detail = NULL;
+	row->error_hint = NULL;
+	row->error_time = 0;
+	row->failures = 0;
+}
+
+void
 sx_catalog_view_update(const SxViewRow *row)
 {
 	CatalogScan cs;

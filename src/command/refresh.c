@@ -88,11 +88,7 @@ request_build(Relation rel, const char *id)
 	{
 		row->rebuild = true;
 		/* an error of the old run says nothing about the new one */
-		row->error_code = NULL;
-		row->error_message = NULL;
-		row->error_detail = NULL;
-		row->error_hint = NULL;
-		row->failures = 0;
+		sx_catalog_view_clear_error(row);
 		sx_catalog_view_update(row);
 	}
 	else

@@ -43,6 +43,7 @@
 #include "stream_ext/state/table.h"
 
 #include "aggregate_internal.h"
+#include "host.h"
 
 /* ---------------------------------------------------------------- input */
 
@@ -431,7 +432,7 @@ sx_aggregate_create(EState *estate, const SxAggregateSpec *spec, TupleDesc input
 
 	op->natts = input->natts;
 	flagged = add_flags(input, list_length(split.kept));
-	op->agg = sx_aggregate_host(estate, targetlist, qual, flagged);
+	op->agg = sx_host_agg(estate, NULL, sx_host_add_columns(NIL, flagged), targetlist, qual);
 	op->agg_cxt = op->agg->aggcontexts[0];
 	op->input = MakeSingleTupleTableSlot(flagged, &TTSOpsVirtual);
 	ExecStoreAllNullTuple(op->input);

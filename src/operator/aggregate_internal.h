@@ -81,9 +81,6 @@ typedef struct SxAggregateSplit
 /* Takes aggregates that keep their inputs out of an expression, and numbers the others anew. */
 extern Node *sx_aggregate_split(Node *node, void *split);
 
-/* Starts an Agg node with these expressions over rows like 'input'; it never runs. */
-extern AggState *sx_aggregate_host(EState *estate, List *targetlist, List *qual, TupleDesc input);
-
 /* Columns of the input that arguments and filters of aggregates read; a tree walker. */
 extern bool sx_aggregate_argument_vars(Node *node, void *attrs);
 

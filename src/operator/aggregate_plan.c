@@ -3,16 +3,14 @@
  *		Prepares the expressions of an Agg node for the aggregate operator.
  *
  * Aggregates that keep their inputs are replaced by columns of an inner tuple; the rest is hosted
- * by an Agg node of the server over an input that only has types. The signature describes the
+ * by an Agg node of the server (host.c). The signature describes the
  * layout of the state that follows from all this, in our own words.
  */
 #include "postgres.h"
 #include "stream_ext/base/compat.h"
 
 #include "catalog/pg_type.h"
-#include "executor/executor.h"
 #include "lib/stringinfo.h"
-#include "nodes/extensible.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/builtins.h"
@@ -82,73 +80,6 @@ sx_aggregate_split(Node *node, void *context)
 	aggref->aggtransno = place_of(&split->transnos, aggref->aggtransno);
 	sx_aggref_clear_presorted(aggref);
 	return (Node *) aggref;
-}
-
-/* The input of the hosted Agg node: never runs, gives the types of the input. */
-static void
-input_begin(CustomScanState *node, EState *estate, int eflags)
-{
-}
-
-static TupleTableSlot *
-input_next(CustomScanState *node)
-{
-	return NULL;
-}
-
-static void
-input_end(CustomScanState *node)
-{
-}
-
-static const CustomExecMethods input_exec_methods = {
-	.CustomName = "stream_ext input",
-	.BeginCustomScan = input_begin,
-	.ExecCustomScan = input_next,
-	.EndCustomScan = input_end,
-	.ReScanCustomScan = input_end,
-};
-
-static Node *
-input_create(CustomScan *cscan)
-{
-	CustomScanState *css = (CustomScanState *) newNode(sizeof(CustomScanState), T_CustomScanState);
-
-	css->methods = &input_exec_methods;
-	return (Node *) css;
-}
-
-static const CustomScanMethods input_methods = {
-	.CustomName = "stream_ext input",
-	.CreateCustomScanState = input_create,
-};
-
-AggState *
-sx_aggregate_host(EState *estate, List *targetlist, List *qual, TupleDesc input)
-{
-	Agg *agg = makeNode(Agg);
-	CustomScan *cscan = makeNode(CustomScan);
-	List *tlist = NIL;
-
-	for (int i = 0; i < input->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(input, i);
-
-		tlist =
-			lappend(tlist, makeTargetEntry((Expr *) makeVar(INDEX_VAR, i + 1, att->atttypid,
-															att->atttypmod, att->attcollation, 0),
-										   i + 1, psprintf("c%d", i + 1), false));
-	}
-	cscan->methods = &input_methods;
-	cscan->custom_scan_tlist = tlist;
-	cscan->scan.plan.targetlist = copyObject(tlist);
-	agg->aggstrategy = AGG_PLAIN;
-	agg->aggsplit = AGGSPLIT_SIMPLE;
-	agg->numGroups = 1;
-	agg->plan.lefttree = &cscan->scan.plan;
-	agg->plan.targetlist = targetlist;
-	agg->plan.qual = qual;
-	return (AggState *) ExecInitNode(&agg->plan, estate, 0);
 }
 
 static bool

@@ -43,6 +43,8 @@
 #include "stream_ext/operator/inputs.h"
 #include "stream_ext/state/groups.h"
 
+#include "host.h"
+
 /* Rows up to which DISTINCT compares with all rows, without an index. */
 #define SMALL_BAG 8
 
@@ -242,59 +244,36 @@ shift_vars(Node *node, void *context)
 	return expression_tree_mutator(node, shift_vars, context);
 }
 
-static TargetEntry *
-make_column(List *tlist, Oid typid, int32 typmod, Oid collation)
-{
-	AttrNumber attno = list_length(tlist) + 1;
-
-	return makeTargetEntry((Expr *) makeVar(INDEX_VAR, attno, typid, typmod, collation, 0), attno,
-						   psprintf("c%d", attno), false);
-}
-
 /* Builds and starts the Agg node over the bag scan. */
 static void
 create_agg(SxInputs *inputs, EState *estate, Aggref *original, TupleDesc input)
 {
 	Aggref *aggref = copyObject(original);
-	Agg *agg = makeNode(Agg);
-	CustomScan *cscan = makeNode(CustomScan);
 	ShiftContext shift = {.offset = inputs->nargs + 1};
-	List *tlist = NIL;
+	List *columns = NIL;
+	List *targetlist;
 	ListCell *lc;
 
 	foreach(lc, aggref->args)
 	{
 		TargetEntry *tle = lfirst(lc);
-		Node *arg = (Node *) tle->expr;
+		Oid typid = exprType((Node *) tle->expr);
+		int32 typmod = exprTypmod((Node *) tle->expr);
+		Oid collation = exprCollation((Node *) tle->expr);
 
-		tlist =
-			lappend(tlist, make_column(tlist, exprType(arg), exprTypmod(arg), exprCollation(arg)));
-		tle->expr = (Expr *) makeVar(OUTER_VAR, list_length(tlist), exprType(arg), exprTypmod(arg),
-									 exprCollation(arg), 0);
+		columns = sx_host_add_column(columns, typid, typmod, collation);
+		tle->expr = (Expr *) makeVar(OUTER_VAR, list_length(columns), typid, typmod, collation, 0);
 	}
-	tlist = lappend(tlist, make_column(tlist, BOOLOID, -1, InvalidOid));
-	aggref->aggfilter = (Expr *) makeVar(OUTER_VAR, list_length(tlist), BOOLOID, -1, InvalidOid, 0);
-	for (int i = 0; i < input->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(input, i);
-
-		tlist =
-			lappend(tlist, make_column(tlist, att->atttypid, att->atttypmod, att->attcollation));
-	}
+	columns = sx_host_add_column(columns, BOOLOID, -1, InvalidOid);
+	aggref->aggfilter =
+		(Expr *) makeVar(OUTER_VAR, list_length(columns), BOOLOID, -1, InvalidOid, 0);
+	columns = sx_host_add_columns(columns, input);
 	aggref->aggdirectargs = (List *) shift_vars((Node *) aggref->aggdirectargs, &shift);
 	aggref->aggno = 0;
 	aggref->aggtransno = 0;
 	sx_aggref_clear_presorted(aggref);
-
-	cscan->methods = &scan_methods;
-	cscan->custom_scan_tlist = tlist;
-	cscan->scan.plan.targetlist = copyObject(tlist);
-	agg->aggstrategy = AGG_PLAIN;
-	agg->aggsplit = AGGSPLIT_SIMPLE;
-	agg->numGroups = 1;
-	agg->plan.lefttree = &cscan->scan.plan;
-	agg->plan.targetlist = list_make1(makeTargetEntry((Expr *) aggref, 1, "result", false));
-	inputs->agg = (AggState *) ExecInitNode(&agg->plan, estate, 0);
+	targetlist = list_make1(makeTargetEntry((Expr *) aggref, 1, "result", false));
+	inputs->agg = sx_host_agg(estate, &scan_methods, columns, targetlist, NIL);
 	inputs->scan = (BagScan *) outerPlanState(inputs->agg);
 	inputs->scan->inputs = inputs;
 }

@@ -183,12 +183,7 @@ save_member(SxPipeline *pipeline, SxPollGroup *group, bytea *position, bool move
 		if (row == NULL)
 			return;
 		row->caught_up |= group->drained;
-		row->error_code = NULL;
-		row->error_message = NULL;
-		row->error_detail = NULL;
-		row->error_hint = NULL;
-		row->error_time = 0;
-		row->failures = 0;
+		sx_catalog_view_clear_error(row);
 		sx_catalog_view_update(row);
 		pipeline->caught_up = row->caught_up;
 		pipeline->has_error = false;

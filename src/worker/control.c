@@ -93,12 +93,7 @@ stream_ext_resume(PG_FUNCTION_ARGS)
 	SxViewRow *row = lock_row(PG_GETARG_OID(0));
 
 	row->paused = false;
-	row->error_code = NULL;
-	row->error_message = NULL;
-	row->error_detail = NULL;
-	row->error_hint = NULL;
-	row->error_time = 0;
-	row->failures = 0;
+	sx_catalog_view_clear_error(row);
 	sx_catalog_view_update(row);
 	sx_wake_at_commit();
 	PG_RETURN_VOID();

@@ -53,6 +53,9 @@ extern bool sx_catalog_view_lock(Oid view, bool wait);
 /* Inserts the row of a new view: not paused, nothing built. */
 extern void sx_catalog_view_create(Oid view, const char *id);
 
+/* Sets the columns about errors to "none". */
+extern void sx_catalog_view_clear_error(SxViewRow *row);
+
 /* Replaces all columns of the row of row->view. */
 extern void sx_catalog_view_update(const SxViewRow *row);
 
