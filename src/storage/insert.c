@@ -273,7 +273,7 @@ check_event_time_multi(Relation rel, const StreamCache *cache, HeapTuple tuple)
 
 /*
  * Reads the true room of a block: what heap will find, but not more than lets the counting by bytes
- * stop before the page runs out of line pointers.
+ * stop before the page runs out of line pointers. With all of them unused the bytes run out first.
  */
 static int32
 read_room(Relation rel, BlockNumber block)
@@ -295,7 +295,8 @@ read_room(Relation rel, BlockNumber block)
 			if (!ItemIdIsUsed(PageGetItemId(page, off)))
 				pointers++;
 		room = (int32) PageGetHeapFreeSpace(page);
-		room = Min(room, (int32) (pointers * ROW_MIN) - 1);
+		if (pointers < MaxHeapTuplesPerPage)
+			room = Min(room, (int32) (pointers * ROW_MIN) - 1);
 	}
 	UnlockReleaseBuffer(buffer);
 	return Max(room, 0);
