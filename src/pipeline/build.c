@@ -26,17 +26,25 @@
 #include "stream_ext/state/table.h"
 #include "stream_ext/view/view.h"
 
-/* The catalog is right for a view that starts from nothing; the caller holds the row's lock. */
+/*
+ * Puts a view back to nothing; the caller holds the row's lock. Its position is committed with
+ * this, before the first poll: whoever gives blocks of the stream back to writers must see every
+ * reader there is.
+ */
 static void
-build(SxPipeline *pipeline, SxViewRow *row, Relation rel)
+build(SxPipeline *pipeline, SxViewRow *row, Relation rel, Relation source)
 {
 	SxDataflow *flow = pipeline->flow;
+	SxSource *reader;
+	bool restarted;
 
 	sx_state_tables_drop(pipeline->view);
 	sx_view_clear(rel);
 	sx_catalog_position_delete(pipeline->view);
 	if (flow->aggregate != NULL)
 		sx_aggregate_build(flow->aggregate);
+	reader = sx_source_stream(source, NULL, &restarted);
+	sx_catalog_position_set(pipeline->view, pipeline->source, reader->methods->position(reader));
 	row->rebuild = false;
 	row->caught_up = false;
 	row->signature = flow->signature;
@@ -51,14 +59,12 @@ static bool
 must_build(SxPipeline *pipeline, SxViewRow *row, Relation source)
 {
 	bytea *position = sx_catalog_position(pipeline->view, pipeline->source);
-	bool restarted = false;
+	bool restarted;
 
-	if (row->rebuild || row->signature == NULL ||
+	if (row->rebuild || row->signature == NULL || position == NULL ||
 		strcmp(row->signature, pipeline->flow->signature) != 0)
 		return true;
-	/* without a position nothing was committed but the build itself */
-	if (position != NULL)
-		(void) sx_source_stream(source, position, &restarted);
+	(void) sx_source_stream(source, position, &restarted);
 	return restarted;
 }
 
@@ -99,7 +105,7 @@ sx_pipeline_load(SxPipeline *pipeline)
 			return false;
 		row = sx_catalog_view(pipeline->view);
 		PushActiveSnapshot(GetLatestSnapshot());
-		build(pipeline, row, rel);
+		build(pipeline, row, rel, source);
 		PopActiveSnapshot();
 	}
 	if (pipeline->flow->aggregate != NULL)
