@@ -24,7 +24,7 @@ ifeq ($(shell command -v "$$(sed -n 's/^CLANG = //p' $(dir $(PGXS))../Makefile.g
 override with_llvm = no
 endif
 include $(PGXS)
-$(OBJS) $(OBJS:.o=.bc): $(wildcard include/stream_ext/*.h include/stream_ext/*/*.h)
+$(OBJS) $(OBJS:.o=.bc): $(wildcard include/stream_ext/*.h include/stream_ext/*/*.h src/*/*.h)
 else
 all install:
 	@echo "stream_ext: no PostgreSQL server headers found by PG_CONFIG=$(PG_CONFIG)" >&2; exit 1
