@@ -58,7 +58,8 @@ typedef struct Chain
 {
 	PlannedStmt *stmt;
 	Oid source;
-	List *stages; /* the topmost first */
+	List *stages;    /* the topmost first */
+	uint32 policies; /* hash of row-level security, 0: none */
 } Chain;
 
 static List *
@@ -288,6 +289,9 @@ build_flow(Chain *chain, Oid view, Relation source)
 	flow->first = flow->operators[nstages];
 	if (flow->signature == NULL)
 		flow->signature = psprintf("stream(%u) append", chain->source);
+	/* rows that were read under other policies are not those that the owner sees */
+	if (chain->policies != 0)
+		flow->signature = psprintf("%s policies %08x", flow->signature, chain->policies);
 	MemoryContextSwitchTo(old);
 	return flow;
 }
@@ -362,12 +366,16 @@ static Chain *
 compile(Query *query, const char *source_text)
 {
 	PlannedStmt *stmt;
+	Chain *chain;
+	uint32 policies;
 
 	sx_check_query(query, source_text);
-	stmt = sx_plan_query(query);
+	stmt = sx_plan_query(query, &policies);
 	sx_check_plan(stmt);
 	sx_check_permissions(stmt);
-	return make_chain(stmt);
+	chain = make_chain(stmt);
+	chain->policies = policies;
+	return chain;
 }
 
 void

@@ -14,6 +14,8 @@
 #include "postgres.h"
 #include "stream_ext/base/compat.h"
 
+#include "common/hashfn.h"
+#include "nodes/nodeFuncs.h"
 #include "optimizer/plancat.h"
 #include "optimizer/planner.h"
 #include "rewrite/rewriteHandler.h"
@@ -118,8 +120,34 @@ sx_plan_init(void)
 	get_index_stats_hook = hide_index_stats;
 }
 
+/* Adds the conditions that row-level security has put on the relations of a query to a hash. */
+static bool
+hash_policies(Node *node, void *context)
+{
+	uint32 *hash = context;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, RangeTblEntry))
+	{
+		List *quals = ((RangeTblEntry *) node)->securityQuals;
+
+		if (quals != NIL)
+		{
+			char *words = nodeToString(quals);
+
+			*hash = hash_combine(*hash, hash_bytes((unsigned char *) words, strlen(words)));
+			pfree(words);
+		}
+		return false;
+	}
+	if (IsA(node, Query))
+		return query_tree_walker((Query *) node, hash_policies, context, QTW_EXAMINE_RTES_BEFORE);
+	return expression_tree_walker(node, hash_policies, context);
+}
+
 PlannedStmt *
-sx_plan_query(const Query *query)
+sx_plan_query(const Query *query, uint32 *policies)
 {
 	Query *copy = castNode(Query, copyObjectImpl(query));
 	List *rewritten;
@@ -131,6 +159,9 @@ sx_plan_query(const Query *query)
 	rewritten = QueryRewrite(copy);
 	if (list_length(rewritten) != 1)
 		elog(ERROR, "query of a view was rewritten into %d queries", list_length(rewritten));
+
+	*policies = 0;
+	(void) hash_policies((Node *) rewritten, policies);
 
 	nest_level = NewGUCNestLevel();
 	for (int i = 0; i < lengthof(frame); i++)

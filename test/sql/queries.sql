@@ -26,4 +26,25 @@ INSERT INTO s VALUES (1, 'a4');
 SELECT stream.wait('collected');
 SELECT * FROM collected;
 
+-- row-level security: the view has the rows that its owner sees, also after the policies change
+CREATE ROLE queries_owner;
+GRANT USAGE, CREATE ON SCHEMA queries TO queries_owner;
+CREATE TABLE r (k int) USING stream;
+GRANT SELECT ON r TO queries_owner;
+INSERT INTO r SELECT i % 20 FROM generate_series(1, 200) i;
+SET ROLE queries_owner;
+CREATE MATERIALIZED VIEW allowed USING continuous AS SELECT count(DISTINCT k) AS keys, count(*) AS n FROM r;
+RESET ROLE;
+SELECT stream.wait('allowed');
+TABLE allowed;
+CREATE POLICY p ON r USING (k < 10);
+ALTER TABLE r ENABLE ROW LEVEL SECURITY;
+SELECT stream.wait('allowed');
+TABLE allowed;
+ALTER POLICY p ON r USING (k < 5);
+INSERT INTO r VALUES (1), (7);
+SELECT stream.wait('allowed');
+TABLE allowed;
+
 DROP SCHEMA queries CASCADE;
+DROP ROLE queries_owner;

@@ -13,8 +13,9 @@ extern void sx_plan_init(void);
 
 /*
  * Rewrites and plans a copy of an analyzed query as the current user. Needs an active snapshot.
- * Takes AccessShareLock on the relations in it, until the end of the transaction.
+ * Takes AccessShareLock on the relations in it, until the end of the transaction. *policies becomes
+ * a hash of the row-level security policies that apply to the current user, 0: none.
  */
-extern PlannedStmt *sx_plan_query(const Query *query);
+extern PlannedStmt *sx_plan_query(const Query *query, uint32 *policies);
 
 #endif /* STREAM_EXT_PIPELINE_PLAN_H */
