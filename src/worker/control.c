@@ -2,10 +2,12 @@
  * control.c
  *		stream.pause() and stream.resume().
  *
- * Both change the view's catalog row, which the worker changes, too, when the view fails. The lock
- * on the view keeps them apart: the worker holds the view against it while it works for it, takes
- * it conditionally and leaves the view alone for as long as this transaction is open. Readers of
- * the view are not affected. A paused view keeps its position, so that nothing is lost.
+ * Both change the view's catalog row, which the worker changes, too, when the view fails; it then
+ * holds no lock on the view, so the row is locked before it is read. The lock on the view itself is
+ * for the promise that a paused view stands still: the worker holds the view against it while it
+ * works for it, takes it conditionally and leaves the view alone for as long as this transaction is
+ * open. Readers of the view are not affected. A paused view keeps its position, so that nothing is
+ * lost. Order: view, then row, as everywhere.
  */
 #include "postgres.h"
 #include "stream_ext/base/compat.h"
@@ -43,7 +45,10 @@ require_control(Oid view)
 		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_MATVIEW, get_rel_name(view));
 }
 
-/* Locks the view and returns its row, as it is committed now. Errors: not there, not allowed. */
+/*
+ * Locks the view and its row, and returns the row as it is committed now. Errors: not there, not
+ * allowed.
+ */
 static SxViewRow *
 lock_row(Oid view)
 {
@@ -58,7 +63,6 @@ lock_row(Oid view)
 	require_control(view);
 	LockRelationOid(view, ShareRowExclusiveLock);
 	require_control(view);
-	/* the worker writes errors into the row without a lock on the view */
 	(void) sx_catalog_view_lock(view, true);
 
 	PushActiveSnapshot(GetLatestSnapshot());
