@@ -31,11 +31,13 @@ static struct
 } identity;
 
 static bool callbacks_registered = false;
+static uint64 nchanges = 0; /* invalidations seen; tells a look-up that one came in between */
 
 static void
 forget_identity(Datum arg, int cacheid, uint32 hashvalue)
 {
 	identity.valid = false;
+	nchanges++;
 }
 
 /* OID of a table access method of this name that belongs to the extension, or InvalidOid. */
@@ -59,6 +61,8 @@ find_access_method(const char *name, Oid extension)
 static void
 look_up_identity(void)
 {
+	uint64 before;
+
 	if (likely(identity.valid))
 		return;
 	if (!callbacks_registered)
@@ -68,17 +72,19 @@ look_up_identity(void)
 		callbacks_registered = true;
 	}
 
-	/* set first: an invalidation that arrives during the look-up must win */
-	identity.valid = true;
+	before = nchanges;
 	identity.extension = get_extension_oid("stream_ext", true);
 	identity.schema = InvalidOid;
 	identity.stream_am = InvalidOid;
 	identity.continuous_am = InvalidOid;
-	if (!OidIsValid(identity.extension))
-		return;
-	identity.schema = get_namespace_oid("stream", true);
-	identity.stream_am = find_access_method("stream", identity.extension);
-	identity.continuous_am = find_access_method("continuous", identity.extension);
+	if (OidIsValid(identity.extension))
+	{
+		identity.schema = get_namespace_oid("stream", true);
+		identity.stream_am = find_access_method("stream", identity.extension);
+		identity.continuous_am = find_access_method("continuous", identity.extension);
+	}
+	/* last: neither a look-up that failed half-way nor one that was overtaken may count */
+	identity.valid = nchanges == before;
 }
 
 Oid
