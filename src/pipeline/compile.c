@@ -30,6 +30,7 @@
 #include "parser/parsetree.h"
 #include "rewrite/rewriteSupport.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/ruleutils.h"
@@ -378,6 +379,30 @@ compile(Query *query, const char *source_text)
 	return chain;
 }
 
+/*
+ * Compiles the query of a view for a command, as the view's owner: constant calls of the owner's
+ * functions are evaluated by the planner, and whoever runs the command must not lend his rights to
+ * them.
+ */
+static Chain *
+compile_as_owner(Oid view)
+{
+	Relation rel = table_open(view, AccessShareLock);
+	Chain *chain;
+	Oid save_userid;
+	int save_sec_context;
+	int save_nestlevel;
+
+	GetUserIdAndSecContext(&save_userid, &save_sec_context);
+	SetUserIdAndSecContext(rel->rd_rel->relowner, save_sec_context | SECURITY_RESTRICTED_OPERATION);
+	save_nestlevel = NewGUCNestLevel();
+	chain = compile(get_query(view), NULL);
+	AtEOXact_GUC(false, save_nestlevel);
+	SetUserIdAndSecContext(save_userid, save_sec_context);
+	table_close(rel, NoLock);
+	return chain;
+}
+
 void
 sx_compile_check(Query *query, const char *source_text)
 {
@@ -446,7 +471,7 @@ sx_compile_sources(Oid view)
 List *
 sx_compile_key(Oid view, bool *has_key)
 {
-	Chain *chain = compile(get_query(view), NULL);
+	Chain *chain = compile_as_owner(view);
 	Stage *top = linitial(chain->stages);
 	List *columns = NIL;
 	Bitmapset *missing = NULL;
@@ -569,7 +594,7 @@ make_explain_row(int id, char *name, char *detail)
 List *
 sx_compile_explain(Oid view)
 {
-	Chain *chain = compile(get_query(view), NULL);
+	Chain *chain = compile_as_owner(view);
 	Relation source = table_open(chain->source, AccessShareLock);
 	List *rows = list_make1(make_explain_row(1, "view", get_rel_name(view)));
 	ListCell *lc;

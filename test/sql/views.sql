@@ -104,6 +104,19 @@ SELECT stream.wait('cv_sub');
 SELECT * FROM cv_sub ORDER BY k;
 SELECT id, parent, operator, rows_in, rows_out FROM stream.explain('cv_sub') ORDER BY id;
 \set VERBOSITY default
+-- the planner evaluates constant calls, as the owner of the view whoever asks
+CREATE ROLE regress_cv_owner;
+GRANT SELECT ON cv_s TO regress_cv_owner;
+GRANT CREATE ON SCHEMA public TO regress_cv_owner;
+SET ROLE regress_cv_owner;
+CREATE FUNCTION cv_who(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
+	$$ BEGIN RAISE WARNING 'evaluated as %', current_user; RETURN i; END $$;
+CREATE MATERIALIZED VIEW cv_owned USING continuous AS SELECT k, count(*) AS n FROM cv_s WHERE k > cv_who(0) GROUP BY k;
+RESET ROLE;
+CREATE UNIQUE INDEX ON cv_owned (k);
+SELECT operator FROM stream.explain('cv_owned') ORDER BY id;
+DROP OWNED BY regress_cv_owner;
+DROP ROLE regress_cv_owner;
 -- refused, with the construct and its position
 CREATE TABLE cv_heap (k int);
 CREATE MATERIALIZED VIEW cv_no USING continuous AS SELECT k FROM cv_heap;
