@@ -258,7 +258,7 @@ aggregate_flush(SxOperator *base)
 		sx_groups_visit(op->groups, forget_row, op);
 		op->reemit = false;
 	}
-	/* in the order of the view's blocks, new rows first */
+	/* in the order of the view's blocks, new rows last */
 	if (op->ndirty > 1)
 		qsort(op->dirty, op->ndirty, sizeof(SxGroup *), compare_row_tids);
 	for (int64 i = 0; i < op->ndirty; i++)
@@ -282,16 +282,23 @@ aggregate_committed(SxOperator *base)
 	for (int64 i = 0; i < op->ndirty; i++)
 		op->dirty[i]->is_dirty = false;
 	op->ndirty = 0;
+	op->ncommitted = op->groups->ngroups;
 	if (base->next->methods->committed != NULL)
 		base->next->methods->committed(base->next);
 }
 
-/* Untouched state is as it was; for the rest there is no image of before yet. */
+/*
+ * Untouched state is as it was; for the rest there is no image of before yet. A group can have been
+ * made without being touched, and half-made, if the error came in between.
+ */
 static bool
 aggregate_rolled_back(SxOperator *base)
 {
-	return ((SxAggregate *) base)->ndirty == 0 && (base->next->methods->rolled_back == NULL ||
-												   base->next->methods->rolled_back(base->next));
+	SxAggregate *op = (SxAggregate *) base;
+
+	return op->ndirty == 0 && op->groups->ngroups == op->ncommitted &&
+		   (base->next->methods->rolled_back == NULL ||
+			base->next->methods->rolled_back(base->next));
 }
 
 static void

@@ -47,6 +47,7 @@ typedef struct SxAggregate
 	SxGroup **dirty;
 	int64 ndirty;
 	int64 dirty_capacity;
+	int64 ncommitted; /* groups there were after the last commit */
 
 	TupleDesc state_desc;
 	Oid state_relid;
