@@ -146,6 +146,7 @@ poll_source(SxPollGroup *group, instr_time start, uint64 *rows)
 
 		CHECK_FOR_INTERRUPTS();
 		sx_batch_reset(batch);
+		sx_frame_reading();
 		if (!group->reader->methods->next(group->reader, batch))
 		{
 			group->drained = true;

@@ -21,6 +21,7 @@
 #include "stream_ext/pipeline/pipeline.h"
 
 static SxPipeline *current = NULL;
+static bool is_reading; /* what runs now is the source's reader, not code of the view */
 static int nest_level;
 static Oid saved_user;
 static int saved_context;
@@ -29,7 +30,8 @@ static ErrorContextCallback context_callback;
 static void
 name_view(void *arg)
 {
-	errcontext("continuous view \"%s\"", current->name);
+	if (!is_reading)
+		errcontext("continuous view \"%s\"", current->name);
 }
 
 static Oid
@@ -57,6 +59,7 @@ set_option(const char *name, const char *value)
 void
 sx_frame_enter(SxPipeline *pipeline)
 {
+	is_reading = false;
 	if (current == pipeline)
 		return;
 	if (current != NULL)
@@ -86,10 +89,16 @@ sx_frame_leave(void)
 	current = NULL;
 }
 
+void
+sx_frame_reading(void)
+{
+	is_reading = true;
+}
+
 SxPipeline *
 sx_frame_pipeline(void)
 {
-	return current;
+	return is_reading ? NULL : current;
 }
 
 void

@@ -67,6 +67,13 @@ extern void sx_frame_enter(SxPipeline *pipeline);
 /* Back to the worker's own. */
 extern void sx_frame_leave(void);
 
+/*
+ * What runs until the next enter or leave is the reader of the source. Its errors are nobody's
+ * fault or everybody's; the frame itself stays, because leaving and entering it for each batch
+ * would cost more than reading.
+ */
+extern void sx_frame_reading(void);
+
 /* The view whose code runs or ran when an error came; NULL: none. */
 extern SxPipeline *sx_frame_pipeline(void);
 
