@@ -41,7 +41,7 @@ typedef struct OptionCommand
 void
 sx_view_forget(Oid view)
 {
-	sx_state_tables_drop(view);
+	(void) sx_state_tables_drop(view, true);
 	sx_catalog_drop_view(view);
 	sx_wake_at_commit();
 }

@@ -8,9 +8,11 @@
  * tables made anew, and it reads its source from the beginning.
  *
  * If only the view's heap was rewritten (VACUUM FULL, CLUSTER, SET TABLESPACE), remembered TIDs
- * are wrong, and its rows are written again from the state.
+ * are wrong, and its rows are written again from the state. That must be in the transaction that
+ * loads the pipeline: readers must not see the view without them, and if the catalog named the new
+ * file while the state still has the old TIDs, nobody would find out any more.
  *
- * Locks: conditional ones on what users own, held to the end of the transaction.
+ * Locks: conditional ones on what users own or may hold, held to the end of the transaction.
  */
 #include "postgres.h"
 #include "stream_ext/base/compat.h"
@@ -27,18 +29,18 @@
 #include "stream_ext/view/view.h"
 
 /*
- * Puts a view back to nothing; the caller holds the row's lock. Its position is committed with
- * this, before the first poll: whoever gives blocks of the stream back to writers must see every
- * reader there is.
+ * Makes the catalog right for a view that starts from nothing; the caller holds the row's lock.
+ * False: somebody, such as pg_dump, holds a state table.
  */
-static void
-build(SxPipeline *pipeline, SxViewRow *row, Relation rel, Relation source)
+static bool
+build(SxPipeline *pipeline, SxViewRow *row, Relation rel)
 {
 	SxDataflow *flow = pipeline->flow;
 	SxSource *reader;
 	bool restarted;
 
-	sx_state_tables_drop(pipeline->view);
+	if (!sx_state_tables_drop(pipeline->view, false))
+		return false;
 	sx_view_clear(rel);
 	sx_catalog_position_delete(pipeline->view);
 	if (flow->aggregate != NULL)
@@ -52,6 +54,7 @@ build(SxPipeline *pipeline, SxViewRow *row, Relation rel, Relation source)
 	row->filenumber = rel->rd_locator.relNumber;
 	sx_catalog_view_update(row);
 	CommandCounterIncrement();
+	return true;
 }
 
 /* Is what the catalog has of the view unusable for the compiled query? */
@@ -68,13 +71,79 @@ must_build(SxPipeline *pipeline, SxViewRow *row, Relation source)
 	return restarted;
 }
 
+/*
+ * Reads the settings that the view's code runs under. False: it has no label, so it was dropped a
+ * moment ago. Errors: a setting that this server does not know.
+ */
+static bool
+load_options(SxPipeline *pipeline)
+{
+	MemoryContext old = MemoryContextSwitchTo(
+		AllocSetContextCreate(pipeline->cxt, "stream_ext view options", ALLOCSET_SMALL_SIZES));
+
+	pipeline->options = sx_view_options(pipeline->view);
+	MemoryContextSwitchTo(old);
+	return pipeline->options != NULL;
+}
+
+static void
+compile_view(SxPipeline *pipeline, Relation rel)
+{
+	MemoryContext old = MemoryContextSwitchTo(pipeline->cxt);
+
+	if (pipeline->name != NULL)
+		pfree(pipeline->name);
+	pipeline->name = pstrdup(RelationGetRelationName(rel));
+	sx_frame_enter(pipeline);
+	pipeline->flow = sx_dataflow_create(pipeline->view);
+	MemoryContextSwitchTo(old);
+	sx_frame_leave();
+	pipeline->check_shape = false;
+	pipeline->reload = false;
+}
+
+/* Notes the view's new file; its rows are given anew at the next flush. False: locked. */
+static bool
+follow_rewrite(SxPipeline *pipeline, Relation rel)
+{
+	SxViewRow *row;
+
+	if (!sx_catalog_view_lock(pipeline->view, false))
+		return false;
+	row = sx_catalog_view(pipeline->view);
+	sx_view_clear(rel);
+	row->filenumber = rel->rd_locator.relNumber;
+	sx_catalog_view_update(row);
+	sx_aggregate_reemit(pipeline->flow->aggregate);
+	return true;
+}
+
+/* Reads the state and writes what the view lacks of it. False: locked. */
+static bool
+load_state(SxPipeline *pipeline, SxViewRow *row, Relation rel)
+{
+	SxDataflow *flow = pipeline->flow;
+
+	if (flow->aggregate == NULL)
+		return true;
+	sx_frame_enter(pipeline);
+	flow->aggregate->methods->load(flow->aggregate);
+	sx_frame_leave();
+	if (row->filenumber != rel->rd_locator.relNumber && !follow_rewrite(pipeline, rel))
+		return false;
+	sx_view_begin(flow->sink, rel);
+	sx_frame_enter(pipeline);
+	flow->first->methods->flush(flow->first);
+	sx_frame_leave();
+	return true;
+}
+
 bool
 sx_pipeline_load(SxPipeline *pipeline)
 {
 	SxViewRow *row;
 	Relation rel;
 	Relation source;
-	MemoryContext old;
 
 	if (!ConditionalLockRelationOid(pipeline->view, RowExclusiveLock) ||
 		!ConditionalLockRelationOid(pipeline->source, AccessShareLock))
@@ -87,51 +156,24 @@ sx_pipeline_load(SxPipeline *pipeline)
 		return false;
 
 	PushActiveSnapshot(GetLatestSnapshot());
-	old = MemoryContextSwitchTo(pipeline->cxt);
-	if (pipeline->name != NULL)
-		pfree(pipeline->name);
-	pipeline->name = pstrdup(RelationGetRelationName(rel));
-	sx_frame_enter(pipeline);
-	pipeline->flow = sx_dataflow_create(pipeline->view);
-	MemoryContextSwitchTo(old);
-	sx_frame_leave();
-	PopActiveSnapshot();
-	pipeline->check_shape = false;
-	pipeline->reload = false;
-
+	if (!load_options(pipeline))
+		return false;
+	compile_view(pipeline, rel);
 	if (must_build(pipeline, row, source))
 	{
 		if (!sx_catalog_view_lock(pipeline->view, false))
 			return false;
 		row = sx_catalog_view(pipeline->view);
-		PushActiveSnapshot(GetLatestSnapshot());
-		build(pipeline, row, rel, source);
-		PopActiveSnapshot();
+		if (!build(pipeline, row, rel))
+			return false;
 	}
-	if (pipeline->flow->aggregate != NULL)
-	{
-		SxOperator *aggregate = pipeline->flow->aggregate;
+	if (!load_state(pipeline, row, rel))
+		return false;
+	PopActiveSnapshot();
 
-		PushActiveSnapshot(GetLatestSnapshot());
-		sx_frame_enter(pipeline);
-		aggregate->methods->load(aggregate);
-		sx_frame_leave();
-		PopActiveSnapshot();
-		if (row->filenumber != rel->rd_locator.relNumber)
-		{
-			if (!sx_catalog_view_lock(pipeline->view, false))
-				return false;
-			row = sx_catalog_view(pipeline->view);
-			PushActiveSnapshot(GetLatestSnapshot());
-			sx_view_clear(rel);
-			PopActiveSnapshot();
-			row->filenumber = rel->rd_locator.relNumber;
-			sx_catalog_view_update(row);
-			sx_aggregate_reemit(aggregate);
-		}
-	}
 	pipeline->view_file = rel->rd_locator.relNumber;
 	pipeline->owner = rel->rd_rel->relowner;
+	pipeline->generation = sx_catalog_generation(pipeline->source);
 	pipeline->caught_up = row->caught_up;
 	pipeline->memory = sx_dataflow_memory(pipeline->flow);
 	table_close(source, NoLock);
@@ -148,5 +190,6 @@ sx_pipeline_unload(SxPipeline *pipeline)
 	/* what an attempt to load that failed has left */
 	MemoryContextDeleteChildren(pipeline->cxt);
 	pipeline->flow = NULL;
+	pipeline->options = NULL;
 	pipeline->memory = 0;
 }

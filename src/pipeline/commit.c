@@ -144,9 +144,9 @@ poll_source(SxPollGroup *group, instr_time start, uint64 *rows)
 	{
 		ListCell *lc;
 
+		sx_frame_reading();
 		CHECK_FOR_INTERRUPTS();
 		sx_batch_reset(batch);
-		sx_frame_reading();
 		if (!group->reader->methods->next(group->reader, batch))
 		{
 			group->drained = true;
@@ -264,6 +264,7 @@ sx_group_run(SxPollGroup *group, List **absent, List **stale)
 	double poll_ms;
 	ListCell *lc;
 
+	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
 	group->sat_out = true;
 	if (!ConditionalLockRelationOid(group->source, AccessShareLock))

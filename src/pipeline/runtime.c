@@ -139,12 +139,11 @@ static void
 make_batch(SxPollGroup *group)
 {
 	MemoryContext old = MemoryContextSwitchTo(group->cxt);
+	SxBatch *previous = group->batch;
 	Bitmapset *needed = NULL;
 	TupleDesc desc = NULL;
 	ListCell *lc;
 
-	if (group->batch != NULL)
-		sx_batch_free(group->batch);
 	foreach(lc, group->members)
 	{
 		SxDataflow *flow = ((SxPipeline *) lfirst(lc))->flow;
@@ -153,6 +152,8 @@ make_batch(SxPollGroup *group)
 		desc = flow->source_desc;
 	}
 	group->batch = sx_batch_create(CreateTupleDescCopy(desc), needed);
+	if (previous != NULL)
+		sx_batch_free(previous);
 	MemoryContextSwitchTo(old);
 }
 
@@ -281,12 +282,17 @@ is_mine(Oid source)
 	return my_count <= 1 || murmurhash32(source) % my_count == (uint32) my_number;
 }
 
-/* Is the catalog row that of a view which exists, is populated, and was not dropped and remade? */
+/*
+ * Is the catalog row that of a view which exists, is populated, and was not dropped and remade? Of
+ * the label only the id is looked at: an error in the rest is that of the view when it is loaded.
+ */
 static bool
-is_live(SxViewRow *row, SxViewOptions **options)
+is_live(SxViewRow *row)
 {
 	HeapTuple tuple;
 	bool populated;
+	char *label;
+	const char *id;
 
 	if (!sx_is_continuous(row->view))
 		return false;
@@ -297,8 +303,9 @@ is_live(SxViewRow *row, SxViewOptions **options)
 	ReleaseSysCache(tuple);
 	if (!populated)
 		return false;
-	*options = sx_view_options(row->view);
-	return *options != NULL && strcmp((*options)->id, row->id) == 0;
+	label = sx_label_get(row->view);
+	id = label != NULL ? sx_option_find(sx_label_parse(label), "id") : NULL;
+	return id != NULL && strcmp(id, row->id) == 0;
 }
 
 static SxPipeline *
@@ -327,10 +334,8 @@ static void
 update_pipeline(SxViewRow *row)
 {
 	SxPipeline *pipeline = find_pipeline(row->view);
-	SxViewOptions *options;
-	MemoryContext old;
 
-	if (!is_live(row, &options))
+	if (!is_live(row))
 		return;
 	if (pipeline != NULL && strcmp(pipeline->id, row->id) != 0)
 	{
@@ -361,12 +366,6 @@ update_pipeline(SxViewRow *row)
 	{
 		detach(pipeline);
 		sx_pipeline_unload(pipeline);
-	}
-	if (pipeline->options == NULL || pipeline->flow == NULL)
-	{
-		old = MemoryContextSwitchTo(pipeline->cxt);
-		pipeline->options = sx_view_options(row->view);
-		MemoryContextSwitchTo(old);
 	}
 }
 
@@ -541,26 +540,46 @@ try_read_catalog(void)
 	return ok && !extension_gone;
 }
 
+/*
+ * In a transaction: makes the state of a pipeline ready, which may still be in memory. *loaded says
+ * that it had to be loaded. False: something is locked.
+ */
+static bool
+make_ready(SxPipeline *pipeline, volatile bool *loaded)
+{
+	if (pipeline->flow != NULL)
+	{
+		if (!ConditionalLockRelationOid(pipeline->source, AccessShareLock))
+			return false;
+		if (sx_catalog_generation(pipeline->source) == pipeline->generation)
+			return true;
+		/* truncated while the view sat out: the rows that it has counted are gone */
+		sx_pipeline_unload(pipeline);
+	}
+	*loaded = true;
+	return sx_pipeline_load(pipeline);
+}
+
 /* Loads and attaches a pipeline that is neither; false: locked, try again soon. */
 static bool
 start_pipeline(SxPipeline *pipeline)
 {
 	volatile bool ok = true;
+	volatile bool loaded = false;
 	MemoryContext old = CurrentMemoryContext;
 
 	PG_TRY();
 	{
 		StartTransactionCommand();
-		if (pipeline->flow == NULL)
-			ok = sx_pipeline_load(pipeline);
-		else
-			ok = ConditionalLockRelationOid(pipeline->source, AccessShareLock);
+		ok = make_ready(pipeline, &loaded);
 		if (ok)
 		{
 			PushActiveSnapshot(GetTransactionSnapshot());
 			attach(pipeline);
 			PopActiveSnapshot();
 			CommitTransactionCommand();
+			if (loaded)
+				pipeline->flow->first->methods->committed(pipeline->flow->first);
 		}
 		else
 			AbortCurrentTransaction();
@@ -575,7 +594,7 @@ start_pipeline(SxPipeline *pipeline)
 		FreeErrorData(error);
 	}
 	PG_END_TRY();
-	if (!ok && pipeline->flow != NULL && pipeline->group == NULL)
+	if (!ok && loaded)
 	{
 		sx_frame_abort();
 		sx_pipeline_unload(pipeline);
@@ -644,6 +663,8 @@ sx_runtime_cycle(void)
 
 	CHECK_FOR_INTERRUPTS();
 	MemoryContextSwitchTo(TopMemoryContext);
+	/* what pg_stat_activity shows as the start of the transactions */
+	SetCurrentStatementStartTimestamp();
 	if (!try_read_catalog())
 		return IDLE_MS;
 	if (!orphans_dropped && my_number == 0 && pipelines != NIL)

@@ -8,8 +8,8 @@
  * random, so that tables which a pg_restore brings back never collide with those of a view that is
  * already being rebuilt; catalog_state says which table is whose.
  *
- * Locks: creation takes none that a user could hold, dropping takes AccessExclusiveLock on tables
- * that only the worker uses.
+ * Locks: creation takes none that a user could hold. Dropping takes AccessExclusiveLock on tables
+ * that only the worker writes, but that pg_dump holds for as long as it runs: workers do not wait.
  */
 #include "postgres.h"
 #include "stream_ext/base/compat.h"
@@ -22,8 +22,10 @@
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "lib/stringinfo.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/syscache.h"
 
 #include "stream_ext/catalog/catalog.h"
 #include "stream_ext/state/table.h"
@@ -128,17 +130,26 @@ sx_state_table_find(Oid view, int operator, int part)
 	return InvalidOid;
 }
 
-static void
-drop_table(Oid relid)
+/* Drops a table, which may be gone. False: 'wait' is false and somebody holds it. */
+static bool
+drop_table(Oid relid, bool wait)
 {
 	ObjectAddress table;
 
+	if (wait)
+		LockRelationOid(relid, AccessExclusiveLock);
+	else if (!ConditionalLockRelationOid(relid, AccessExclusiveLock))
+		return false;
+	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(relid)))
+		return true;
+
 	ObjectAddressSet(table, RelationRelationId, relid);
 	performDeletion(&table, DROP_RESTRICT, PERFORM_DELETION_INTERNAL);
+	return true;
 }
 
-void
-sx_state_tables_drop(Oid view)
+bool
+sx_state_tables_drop(Oid view, bool wait)
 {
 	List *rows = sx_catalog_states(view);
 	ListCell *lc;
@@ -147,11 +158,12 @@ sx_state_tables_drop(Oid view)
 	{
 		SxStateRow *row = lfirst(lc);
 
+		if (!drop_table(row->relid, wait))
+			return false;
 		sx_catalog_state_delete(row->relid);
-		if (get_rel_name(row->relid) != NULL)
-			drop_table(row->relid);
 	}
 	CommandCounterIncrement();
+	return true;
 }
 
 void
@@ -188,7 +200,8 @@ sx_state_tables_drop_orphans(void)
 
 		foreach(lc, known)
 			is_known |= ((SxStateRow *) lfirst(lc))->relid == relids[i];
+		/* one that somebody holds stays until the next start */
 		if (!is_known)
-			drop_table(relids[i]);
+			(void) drop_table(relids[i], false);
 	}
 }

@@ -25,9 +25,9 @@ typedef struct SxPipeline
 	Oid view;
 	Oid source;
 	char *id;
-	SxViewOptions *options;
-	SxProgress *progress; /* NULL: no room in shared memory */
-	bool is_listed;       /* seen in the last look at the catalog */
+	SxViewOptions *options; /* set while loaded */
+	SxProgress *progress;   /* NULL: no room in shared memory */
+	bool is_listed;         /* seen in the last look at the catalog */
 	bool is_paused;
 	bool caught_up;       /* as the catalog says */
 	bool has_error;       /* as the catalog says */
@@ -37,6 +37,7 @@ typedef struct SxPipeline
 	SxPollGroup *group;
 	char *name;              /* of the view, for messages */
 	Oid owner;               /* of the view, when it was compiled */
+	uint64 generation;       /* of the source, when the state was loaded */
 	RelFileNumber view_file; /* the view's file that remembered TIDs point into */
 	Size memory;             /* of the dataflow, as of its last batch */
 	uint64 token;            /* of waiters, taken before the poll began */
@@ -84,7 +85,9 @@ extern void sx_frame_abort(void);
 
 /*
  * Loads the pipeline in the current transaction: compiles it, builds it from nothing if it has to
- * be, reads its state. False: something that it needs is locked. Errors: those of the view.
+ * be, reads its state, and writes the rows that the view lacks. After the commit the caller calls
+ * the operators' 'committed'. False: something that it needs is locked. Errors: those of the view.
+ * Unless it returns true the caller unloads the pipeline.
  */
 extern bool sx_pipeline_load(SxPipeline *pipeline);
 

@@ -23,8 +23,11 @@ extern Oid sx_state_table_create(Oid view, int operator, int part, TupleDesc des
 /* OID of that table, InvalidOid: none. */
 extern Oid sx_state_table_find(Oid view, int operator, int part);
 
-/* Drops all state tables of a view. */
-extern void sx_state_tables_drop(Oid view);
+/*
+ * Drops all state tables of a view. False: 'wait' is false and somebody holds one of them; the
+ * caller rolls back.
+ */
+extern bool sx_state_tables_drop(Oid view, bool wait);
 
 /* Drops the tables in stream_state that no view has, such as those that a restore brought. */
 extern void sx_state_tables_drop_orphans(void);
