@@ -29,11 +29,12 @@
 #include "stream_ext/view/view.h"
 
 /*
- * Makes the catalog right for a view that starts from nothing; the caller holds the row's lock.
- * False: somebody, such as pg_dump, holds a state table.
+ * Makes the catalog right for a view that starts from nothing; the caller holds the row's lock. Its
+ * position is committed with this, before the first poll: whoever gives blocks of the stream back
+ * to writers must see every reader there is. False: somebody, such as pg_dump, holds a state table.
  */
 static bool
-build(SxPipeline *pipeline, SxViewRow *row, Relation rel)
+build(SxPipeline *pipeline, SxViewRow *row, Relation rel, Relation source)
 {
 	SxDataflow *flow = pipeline->flow;
 	SxSource *reader;
@@ -164,7 +165,7 @@ sx_pipeline_load(SxPipeline *pipeline)
 		if (!sx_catalog_view_lock(pipeline->view, false))
 			return false;
 		row = sx_catalog_view(pipeline->view);
-		if (!build(pipeline, row, rel))
+		if (!build(pipeline, row, rel, source))
 			return false;
 	}
 	if (!load_state(pipeline, row, rel))
