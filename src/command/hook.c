@@ -10,7 +10,9 @@
 #include "postgres.h"
 #include "stream_ext/base/compat.h"
 
+#include "catalog/pg_extension.h"
 #include "tcop/utility.h"
+#include "utils/acl.h"
 
 #include "stream_ext/base/wake.h"
 #include "stream_ext/catalog/identity.h"
@@ -66,14 +68,33 @@ create_extension(SxStatement *stmt)
 	}
 }
 
+/* Does the statement drop our extension, and may the current user do that? */
+static bool
+drops_extension(const DropStmt *drop)
+{
+	ListCell *cell;
+
+	if (drop->removeType != OBJECT_EXTENSION || !OidIsValid(sx_extension()))
+		return false;
+	foreach(cell, drop->objects)
+		if (strcmp(strVal(lfirst(cell)), "stream_ext") == 0)
+			return object_ownercheck(ExtensionRelationId, sx_extension(), GetUserId());
+	return false;
+}
+
 static void
 drop_objects(SxStatement *stmt)
 {
-	bool was_here = castNode(DropStmt, stmt->pstmt->utilityStmt)->removeType == OBJECT_EXTENSION &&
-					OidIsValid(sx_extension());
+	bool is_ours = drops_extension(castNode(DropStmt, stmt->pstmt->utilityStmt));
 
+	/*
+	 * The command locks our tables and the views one after the other, in an order of its own. A
+	 * worker in the middle of a cycle holds some and wants others, so it must be gone before.
+	 */
+	if (is_ours && sx_launcher_available())
+		sx_launcher_hold_database(MyDatabaseId);
 	sx_statement_run(stmt);
-	if (was_here && !OidIsValid(sx_extension()))
+	if (is_ours && !OidIsValid(sx_extension()))
 		sx_wake_launcher_at_commit();
 }
 

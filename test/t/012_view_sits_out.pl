@@ -3,6 +3,7 @@
 #   - its source is truncated while the view is locked
 #   - its state table is held, as by pg_dump, while it is to be built anew
 #   - its label holds a setting that the server does not know any more
+#   - the extension is dropped in the middle of a cycle
 use strict;
 use warnings;
 
@@ -103,6 +104,17 @@ $node->safe_psql('postgres', 'INSERT INTO s VALUES (6)');
 is($node->safe_psql('postgres', q(SELECT stream.wait('b', '60 s'))), 't', 'a view with a bad label holds up no other');
 my ($code, $out, $err) = $node->psql('postgres', q(SELECT stream.wait('a', '60 s')));
 like($err, qr/invalid value for parameter "TimeZone": "No\/Where"/, 'it says what is wrong');
+
+# DROP EXTENSION locks what the worker has locked and what it is going to lock.
+$holder = $node->background_psql('postgres');
+$holder->query_safe(q(SELECT pg_advisory_lock(29560, hashtext('flushed'))));
+set('flushed');
+$node->safe_psql('postgres', 'INSERT INTO s VALUES (7)');
+ok($node->poll_query_until('postgres', $stopped), 'the worker is held in the middle of a cycle');
+($code, $out, $err) = $node->psql('postgres', q(SET statement_timeout = '60 s';
+	DROP EXTENSION stream_ext CASCADE));
+is($code, 0, 'the extension is dropped') or diag($err);
+$holder->quit;
 
 $node->stop;
 done_testing();

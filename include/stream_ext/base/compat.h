@@ -104,6 +104,7 @@ typedef bool TU_UpdateIndexes;
 #if PG_VERSION_NUM < 160000
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
+#include "catalog/pg_extension.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
 static inline bool
@@ -115,6 +116,8 @@ sx_object_ownercheck(Oid classid, Oid objectid, Oid roleid)
 		return pg_namespace_ownercheck(objectid, roleid);
 	if (classid == DatabaseRelationId)
 		return pg_database_ownercheck(objectid, roleid);
+	if (classid == ExtensionRelationId)
+		return pg_extension_ownercheck(objectid, roleid);
 	Assert(classid == ProcedureRelationId);
 	return pg_proc_ownercheck(objectid, roleid);
 }

@@ -23,7 +23,8 @@ extern void sx_launcher_request_probe(Oid dboid);
 /*
  * Ends the workers of a database and keeps them from starting until the end of the current
  * transaction, or sx_launcher_release_database(). Returns when they are gone. For commands that
- * need a database without other sessions: DROP, RENAME, CREATE .. TEMPLATE. Can be cancelled. The
+ * need a database without other sessions: DROP, RENAME, CREATE .. TEMPLATE; and for DROP EXTENSION,
+ * which would deadlock with them. Can be cancelled. The
  * caller has checked that the user may run the command, else anybody could stop the workers.
  * Errors: OBJECT_IN_USE after 30 s, CONFIGURATION_LIMIT_EXCEEDED.
  */
