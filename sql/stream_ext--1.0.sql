@@ -63,8 +63,7 @@ CREATE TABLE stream.catalog_state (
 	relid oid PRIMARY KEY,
 	view oid NOT NULL,
 	operator integer NOT NULL,
-	part integer NOT NULL,
-	filenumber oid NOT NULL
+	part integer NOT NULL
 );
 CREATE INDEX catalog_state_view ON stream.catalog_state (view);
 COMMENT ON TABLE stream.catalog_state IS 'tables in schema stream_state and what they hold';

@@ -64,6 +64,7 @@ sx_stop_at(const char *name)
 	/* the value of hashtext(name), so that a test can compute it in SQL */
 	key = DatumGetUInt32(hash_any((const unsigned char *) name, (int) strlen(name)));
 	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, STOP_CLASS, key, 2);
-	(void) LockAcquire(&tag, ShareLock, true, false);
-	(void) LockRelease(&tag, ShareLock, true);
+	/* of the transaction, so that an error while waiting leaves nothing behind */
+	(void) LockAcquire(&tag, ShareLock, false, false);
+	(void) LockRelease(&tag, ShareLock, false);
 }

@@ -26,6 +26,7 @@
 #include "storage/lock.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 
@@ -66,8 +67,7 @@ enum Anum_state
 	Anum_state_view,
 	Anum_state_operator,
 	Anum_state_part,
-	Anum_state_filenumber,
-	Natts_state = Anum_state_filenumber
+	Natts_state = Anum_state_part
 };
 
 enum Anum_source
@@ -279,6 +279,13 @@ sx_catalog_view(Oid view)
 	return row;
 }
 
+/* Tells workers to look at the table, by an invalidation that comes with the commit. */
+static void
+announce_view_change(void)
+{
+	CacheInvalidateRelcacheByRelid(sx_catalog_relid("catalog_view"));
+}
+
 /* Rows of an earlier view of this OID, dropped while the library was not loaded, are removed. */
 void
 sx_catalog_view_create(Oid view, const char *id)
@@ -291,6 +298,7 @@ sx_catalog_view_create(Oid view, const char *id)
 	write_view_row(&cs, &row);
 	insert_row(&cs);
 	end_write(&cs);
+	announce_view_change();
 }
 
 void
@@ -315,6 +323,7 @@ sx_catalog_view_update(const SxViewRow *row)
 	write_view_row(&cs, row);
 	update_row(&cs);
 	end_write(&cs);
+	announce_view_change();
 }
 
 /* Waits for a transaction that is changing the view's row. */
@@ -326,7 +335,10 @@ sx_catalog_drop_view(Oid view)
 	if (OidIsValid(sx_schema()))
 		catalog = get_relname_relid("catalog_view", sx_schema());
 	if (OidIsValid(catalog))
+	{
 		(void) sx_catalog_view_lock(view, true);
+		announce_view_change();
+	}
 	delete_rows("catalog_view", "catalog_view_pkey", Anum_view_view, view);
 	delete_rows("catalog_position", "catalog_position_pkey", Anum_position_view, view);
 	delete_rows("catalog_state", "catalog_state_view", Anum_state_view, view);
@@ -389,27 +401,6 @@ sx_catalog_position_delete(Oid view)
 	delete_rows("catalog_position", "catalog_position_pkey", Anum_position_view, view);
 }
 
-/* Result: list of SxPositionKey *. Reads the whole table: for commands, not for every commit. */
-List *
-sx_catalog_position_views(Oid source)
-{
-	CatalogScan cs;
-	List *keys = NIL;
-
-	begin_scan(&cs, "catalog_position", NULL, AccessShareLock, 1,
-			   (AttrNumber[]){Anum_position_source}, &source);
-	while (next_row(&cs))
-	{
-		SxPositionKey *key = palloc(sizeof(SxPositionKey));
-
-		key->view = DatumGetObjectId(cs.values[Anum_position_view - 1]);
-		key->source = source;
-		keys = lappend(keys, key);
-	}
-	end_scan(&cs);
-	return keys;
-}
-
 /* State tables */
 
 List *
@@ -431,7 +422,6 @@ sx_catalog_states(Oid view)
 		row->view = DatumGetObjectId(cs.values[Anum_state_view - 1]);
 		row->operator= DatumGetInt32(cs.values[Anum_state_operator - 1]);
 		row->part = DatumGetInt32(cs.values[Anum_state_part - 1]);
-		row->filenumber = DatumGetObjectId(cs.values[Anum_state_filenumber - 1]);
 		rows = lappend(rows, row);
 	}
 	end_scan(&cs);
@@ -459,24 +449,10 @@ sx_catalog_state_add(const SxStateRow *row)
 	cs.values[Anum_state_view - 1] = ObjectIdGetDatum(row->view);
 	cs.values[Anum_state_operator - 1] = Int32GetDatum(row->operator);
 	cs.values[Anum_state_part - 1] = Int32GetDatum(row->part);
-	cs.values[Anum_state_filenumber - 1] = ObjectIdGetDatum(row->filenumber);
 	if (exists)
 		update_row(&cs);
 	else
 		insert_row(&cs);
-	end_write(&cs);
-}
-
-void
-sx_catalog_state_set_filenumber(Oid relid, Oid filenumber)
-{
-	CatalogScan cs;
-
-	begin_state_scan(&cs, relid);
-	if (!next_row(&cs))
-		elog(ERROR, "no catalog row of state table %u", relid);
-	cs.values[Anum_state_filenumber - 1] = ObjectIdGetDatum(filenumber);
-	update_row(&cs);
 	end_write(&cs);
 }
 

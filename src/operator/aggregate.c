@@ -30,6 +30,7 @@
 #include "nodes/extensible.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/expandeddatum.h"
@@ -346,10 +347,31 @@ sx_aggregate_reemit(SxOperator *base)
 }
 
 bool
+sx_aggregate_lock(SxOperator *base)
+{
+	SxAggregate *op = (SxAggregate *) base;
+
+	for (int part = 0; part <= op->ninputs; part++)
+	{
+		Oid *relid = &op->state_relids[part];
+
+		if (!OidIsValid(*relid))
+			*relid = sx_state_table_find(op->view, op->base.id, part);
+		if (!OidIsValid(*relid))
+			ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED),
+							errmsg("state table of view \"%s\" is missing", get_rel_name(op->view)),
+							errhint("Use REFRESH MATERIALIZED VIEW to build the view anew.")));
+		if (!ConditionalLockRelationOid(*relid, RowExclusiveLock))
+			return false;
+	}
+	return true;
+}
+
+bool
 sx_aggregate_is_stale(SxOperator *base)
 {
 	SxAggregate *op = (SxAggregate *) base;
-	Relation rel = try_relation_open(op->state_relid, NoLock);
+	Relation rel = try_relation_open(op->state_relids[0], NoLock);
 	bool stale;
 
 	if (rel == NULL)
@@ -455,6 +477,7 @@ sx_aggregate_create(EState *estate, const SxAggregateSpec *spec, TupleDesc input
 	while ((a = bms_next_member(read, a)) >= 0)
 		op->read[op->nread++] = a - 1;
 
+	op->state_relids = palloc0(sizeof(Oid) * (op->ninputs + 1));
 	op->bags_offset = MAXALIGN(sizeof(AggStatePerGroupData) * op->agg->numtrans);
 	old = MemoryContextSwitchTo(op->groups_cxt);
 	op->groups =

@@ -50,7 +50,7 @@ typedef struct SxAggregate
 	int64 ncommitted; /* groups there were after the last commit */
 
 	TupleDesc state_desc;
-	Oid state_relid;
+	Oid *state_relids; /* [1 + ninputs]: groups, then inputs; InvalidOid until first locked */
 	RelFileNumber state_file; /* the file that state_tid of groups points into */
 	bool reemit;              /* rows of the view are gone */
 } SxAggregate;

@@ -126,7 +126,7 @@ form_state_row(SxAggregate *op, SxGroup *group, Datum *values, bool *nulls)
 void
 sx_aggregate_write_state(SxAggregate *op)
 {
-	Relation rel = table_open(op->state_relid, RowExclusiveLock);
+	Relation rel = table_open(op->state_relids[0], NoLock);
 	SxRowWriter *writer = sx_rows_open(rel);
 	MemoryContext row_cxt =
 		AllocSetContextCreate(CurrentMemoryContext, "stream_ext state row", ALLOCSET_DEFAULT_SIZES);
@@ -153,7 +153,7 @@ sx_aggregate_write_state(SxAggregate *op)
 
 	for (int k = 0; k < op->ninputs; k++)
 	{
-		rel = table_open(sx_state_table_find(op->view, op->base.id, k + 1), RowExclusiveLock);
+		rel = table_open(op->state_relids[k + 1], NoLock);
 		writer = sx_rows_open(rel);
 		for (int64 i = 0; i < op->ndirty; i++)
 			sx_inputs_persist(op->inputs[k], &bags_of(op, op->dirty[i])[k], op->dirty[i]->id,
@@ -281,7 +281,7 @@ load_input(Loader *loader, TupleTableSlot *slot)
 static void
 load_table(Loader *loader, Oid relid)
 {
-	Relation rel = table_open(relid, RowExclusiveLock);
+	Relation rel = table_open(relid, NoLock);
 	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
 	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
@@ -305,10 +305,7 @@ load_table(Loader *loader, Oid relid)
 	table_endscan(scan);
 	UnregisterSnapshot(snapshot);
 	if (loader->part == 0)
-	{
-		loader->op->state_relid = relid;
 		loader->op->state_file = rel->rd_locator.relNumber;
-	}
 	table_close(rel, NoLock);
 }
 
@@ -319,12 +316,6 @@ sx_aggregate_read_state(SxAggregate *op)
 
 	for (int part = 0; part <= op->ninputs; part++)
 	{
-		Oid relid = sx_state_table_find(op->view, op->base.id, part);
-
-		if (!OidIsValid(relid))
-			ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED),
-							errmsg("state table of view \"%s\" is missing", get_rel_name(op->view)),
-							errhint("Use REFRESH MATERIALIZED VIEW to build the view anew.")));
 		loader.part = part;
 		if (part == 1)
 		{
@@ -333,6 +324,6 @@ sx_aggregate_read_state(SxAggregate *op)
 			sx_groups_visit(op->groups, collect_id, &loader);
 			qsort(loader.ids, loader.nids, sizeof(IdEntry), compare_ids);
 		}
-		load_table(&loader, relid);
+		load_table(&loader, op->state_relids[part]);
 	}
 }

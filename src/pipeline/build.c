@@ -127,6 +127,8 @@ load_state(SxPipeline *pipeline, SxViewRow *row, Relation rel)
 
 	if (flow->aggregate == NULL)
 		return true;
+	if (!sx_aggregate_lock(flow->aggregate))
+		return false;
 	sx_frame_enter(pipeline);
 	flow->aggregate->methods->load(flow->aggregate);
 	sx_frame_leave();

@@ -70,7 +70,8 @@ open_view(SxPipeline *pipeline, Relation source, List **absent, List **stale)
 {
 	Relation rel;
 
-	if (!ConditionalLockRelationOid(pipeline->view, RowExclusiveLock))
+	if (!ConditionalLockRelationOid(pipeline->view, RowExclusiveLock) ||
+		(pipeline->flow->aggregate != NULL && !sx_aggregate_lock(pipeline->flow->aggregate)))
 	{
 		*absent = append_permanent(*absent, pipeline);
 		return NULL;

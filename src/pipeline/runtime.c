@@ -48,15 +48,21 @@ static int my_count = 1;
 static List *pipelines = NIL; /* SxPipeline *, in TopMemoryContext */
 static List *groups = NIL;    /* SxPollGroup *, in TopMemoryContext */
 static bool extension_gone = false;
+static Oid catalog_relid = InvalidOid; /* of stream.catalog_view */
+static bool catalog_changed = true;    /* somebody wrote into it */
+static TimestampTz catalog_read_at = 0;
 static bool orphans_dropped = false;
 
 /* ---------------------------------------------------------------- invalidations */
 
+/* Who changes a row of stream.catalog_view sends an invalidation of that table. */
 static void
 relation_changed(Datum arg, Oid relid)
 {
 	ListCell *lc;
 
+	if (relid == InvalidOid || relid == catalog_relid)
+		catalog_changed = true;
 	foreach(lc, pipelines)
 	{
 		SxPipeline *pipeline = lfirst(lc);
@@ -353,8 +359,13 @@ update_pipeline(SxViewRow *row)
 	if (!is_mine(pipeline->source))
 		return;
 	/* the lock keeps the view, so that the entry does not outlive it */
-	if (pipeline->progress == NULL && ConditionalLockRelationOid(row->view, RowExclusiveLock))
-		pipeline->progress = sx_progress_get(row->view, true);
+	if (pipeline->progress == NULL)
+	{
+		if (ConditionalLockRelationOid(row->view, RowExclusiveLock))
+			pipeline->progress = sx_progress_get(row->view, true);
+		else
+			catalog_changed = true; /* look again */
+	}
 	if (pipeline->has_error && row->error_code == NULL)
 	{
 		/* stream.resume() */
@@ -369,13 +380,26 @@ update_pipeline(SxViewRow *row)
 	}
 }
 
+/*
+ * Reads the catalog if it has changed, and once a second in any case: most cycles are for a few
+ * rows, and there may be many views.
+ */
 static void
 read_catalog(void)
 {
 	List *rows;
 	ListCell *lc;
 
+	/* takes in invalidations */
 	StartTransactionCommand();
+	if (!catalog_changed && catalog_relid != InvalidOid &&
+		!TimestampDifferenceExceeds(catalog_read_at, GetCurrentTimestamp(), IDLE_MS))
+	{
+		CommitTransactionCommand();
+		return;
+	}
+	catalog_changed = false;
+	catalog_read_at = GetCurrentTimestamp();
 	if (!OidIsValid(sx_extension()))
 	{
 		extension_gone = true;
@@ -384,6 +408,7 @@ read_catalog(void)
 		CommitTransactionCommand();
 		return;
 	}
+	catalog_relid = sx_catalog_relid("catalog_view");
 	foreach(lc, pipelines)
 		((SxPipeline *) lfirst(lc))->is_listed = false;
 	/* reading the rule of a view or a catalog table may need a snapshot */
@@ -405,16 +430,36 @@ read_catalog(void)
 /* ---------------------------------------------------------------- failures */
 
 /*
- * Writes the error of a view into its catalog row, unless somebody holds the row: then the next
- * failure will. In a transaction of its own.
+ * After an error in the present transaction: ends it and returns the error, in TopMemoryContext,
+ * and whose it was in *failed (NULL: not a view's).
  */
+static ErrorData *
+end_failed_transaction(SxPipeline **failed)
+{
+	ErrorData *error;
+
+	HOLD_INTERRUPTS();
+	MemoryContextSwitchTo(TopMemoryContext);
+	error = CopyErrorData();
+	*failed = sx_frame_pipeline();
+	EmitErrorReport();
+	FlushErrorState();
+	sx_frame_abort();
+	AbortCurrentTransaction();
+	MemoryContextSwitchTo(TopMemoryContext);
+	RESUME_INTERRUPTS();
+	return error;
+}
+
+/* Writes the error of a view into its catalog row. In a transaction of its own. */
 static void
-record_error(SxPipeline *pipeline, ErrorData *error)
+write_error(SxPipeline *pipeline, ErrorData *error)
 {
 	SxViewRow *row;
 
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
+	/* if somebody holds the row the next failure will be written */
 	row = sx_catalog_view_lock(pipeline->view, false) ? sx_catalog_view(pipeline->view) : NULL;
 	if (row != NULL && strcmp(row->id, pipeline->id) == 0)
 	{
@@ -425,10 +470,28 @@ record_error(SxPipeline *pipeline, ErrorData *error)
 		row->error_time = GetCurrentTimestamp();
 		row->failures = pipeline->failures;
 		sx_catalog_view_update(row);
-		pipeline->has_error = true;
 	}
 	PopActiveSnapshot();
 	CommitTransactionCommand();
+	pipeline->has_error = row != NULL;
+}
+
+/* Makes the error of a view known, as far as that is possible. */
+static void
+record_error(SxPipeline *pipeline, ErrorData *error)
+{
+	PG_TRY();
+	{
+		write_error(pipeline, error);
+	}
+	PG_CATCH();
+	{
+		SxPipeline *failed;
+
+		FreeErrorData(end_failed_transaction(&failed));
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(TopMemoryContext);
 	if (pipeline->progress != NULL)
 	{
 		pg_atomic_fetch_add_u64(&pipeline->progress->failures, 1);
@@ -451,28 +514,6 @@ fail_pipeline(SxPipeline *pipeline, ErrorData *error)
 	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
 		return; /* somebody cancelled the worker: no fault of the view */
 	record_error(pipeline, error);
-}
-
-/*
- * After an error in the present transaction: ends it and returns the error, in TopMemoryContext,
- * and whose it was in *failed (NULL: not a view's).
- */
-static ErrorData *
-end_failed_transaction(SxPipeline **failed)
-{
-	ErrorData *error;
-
-	HOLD_INTERRUPTS();
-	MemoryContextSwitchTo(TopMemoryContext);
-	error = CopyErrorData();
-	*failed = sx_frame_pipeline();
-	EmitErrorReport();
-	FlushErrorState();
-	sx_frame_abort();
-	AbortCurrentTransaction();
-	MemoryContextSwitchTo(TopMemoryContext);
-	RESUME_INTERRUPTS();
-	return error;
 }
 
 /* ---------------------------------------------------------------- a cycle */
@@ -527,6 +568,7 @@ try_read_catalog(void)
 		FlushErrorState();
 		AbortCurrentTransaction();
 		RESUME_INTERRUPTS();
+		catalog_changed = true;
 		StartTransactionCommand();
 		extension_gone = !OidIsValid(sx_extension());
 		CommitTransactionCommand();
@@ -661,7 +703,6 @@ sx_runtime_cycle(void)
 	List *todo;
 	ListCell *lc;
 
-	CHECK_FOR_INTERRUPTS();
 	MemoryContextSwitchTo(TopMemoryContext);
 	/* what pg_stat_activity shows as the start of the transactions */
 	SetCurrentStatementStartTimestamp();

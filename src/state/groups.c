@@ -148,10 +148,17 @@ grow(SxGroups *groups)
 static inline uint64
 mix(uint64 a, uint64 b)
 {
-	__uint128_t product =
-		(__uint128_t) (a ^ UINT64CONST(0x9E3779B97F4A7C15)) * (b ^ UINT64CONST(0xD1B54A32D192ED03));
+#ifdef HAVE_INT128
+	uint128 product =
+		(uint128) (a ^ UINT64CONST(0x9E3779B97F4A7C15)) * (b ^ UINT64CONST(0xD1B54A32D192ED03));
 
 	return (uint64) product ^ (uint64) (product >> 64);
+#else
+	uint64 x = (a ^ UINT64CONST(0x9E3779B97F4A7C15)) + b * UINT64CONST(0xD1B54A32D192ED03);
+
+	x = (x ^ (x >> 32)) * UINT64CONST(0xD6E8FEB86659FD93);
+	return x ^ (x >> 32);
+#endif
 }
 
 static inline uint64

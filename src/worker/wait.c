@@ -149,6 +149,16 @@ read_row(Oid view)
 }
 
 /* Raises the error that a view has stopped with. */
+/* May the current user see what an error says about the rows of a stream? */
+static bool
+sees_details(Oid view)
+{
+	Oid monitor = get_role_oid("stream_monitor", true);
+
+	return object_ownercheck(RelationRelationId, view, GetUserId()) ||
+		   (OidIsValid(monitor) && has_privs_of_role(GetUserId(), monitor));
+}
+
 static void
 raise_view_error(Oid view, const SxViewRow *row)
 {
@@ -157,6 +167,10 @@ raise_view_error(Oid view, const SxViewRow *row)
 
 	if (strlen(code) == 5 && strcmp(code, "00000") != 0)
 		sqlstate = MAKE_SQLSTATE(code[0], code[1], code[2], code[3], code[4]);
+	if (!sees_details(view))
+		ereport(ERROR,
+				(errcode(sqlstate), errmsg("continuous view \"%s\" has failed", get_rel_name(view)),
+				 errdetail("Its owner can see why in stream.views.")));
 	ereport(ERROR, (errcode(sqlstate),
 					errmsg_internal("%s", row->error_message ? row->error_message
 															 : "continuous view has failed"),

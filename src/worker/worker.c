@@ -56,6 +56,13 @@ static const struct
 	{"idle_session_timeout", "0"},
 	{"transaction_timeout", "0"},
 	{"client_min_messages", "error"},
+	/* these change what STABLE functions return; every view sees them as the server ships them */
+	{"array_nulls", "on"},
+	{"bytea_output", "hex"},
+	{"extra_float_digits", "1"},
+	{"row_security", "on"},
+	{"xmlbinary", "base64"},
+	{"xmloption", "content"},
 };
 
 static void
@@ -166,6 +173,8 @@ sx_worker_main(Datum arg)
 		long wait;
 
 		ResetLatch(MyLatch);
+		/* between two cycles there is nothing to cancel */
+		QueryCancelPending = false;
 		CHECK_FOR_INTERRUPTS();
 		if (ConfigReloadPending)
 		{

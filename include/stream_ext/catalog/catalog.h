@@ -37,7 +37,6 @@ typedef struct SxStateRow
 	Oid view;
 	int32 operator; /* number of the operator in the tree */
 	int32 part;     /* 0: groups; n: kept inputs of its n-th aggregate that keeps any */
-	Oid filenumber;
 } SxStateRow;
 
 /* Rows of all views (palloc'd list of SxViewRow *), or one; NULL: none. */
@@ -70,19 +69,9 @@ extern bytea *sx_catalog_position(Oid view, Oid source);
 extern void sx_catalog_position_set(Oid view, Oid source, bytea *position);
 extern void sx_catalog_position_delete(Oid view);
 
-typedef struct SxPositionKey
-{
-	Oid view;
-	Oid source;
-} SxPositionKey;
-
-/* All (view, source) pairs with positions on 'source': list of SxPositionKey *. */
-extern List *sx_catalog_position_views(Oid source);
-
 /* List of SxStateRow *, of one view or (InvalidOid) of all. */
 extern List *sx_catalog_states(Oid view);
 extern void sx_catalog_state_add(const SxStateRow *row);
-extern void sx_catalog_state_set_filenumber(Oid relid, Oid filenumber);
 extern void sx_catalog_state_delete(Oid relid);
 
 /* Generation of a stream: counts its TRUNCATEs, transactionally. 0 if it never had one. */

@@ -43,6 +43,12 @@ extern void sx_aggregate_build(SxOperator *op);
 /* The rows of the view are gone: gives all of them anew at the next flush. */
 extern void sx_aggregate_reemit(SxOperator *op);
 
+/*
+ * Locks the state tables in RowExclusiveLock, if they are free; before load and in every later
+ * transaction. False: somebody holds one. Errors: one is missing.
+ */
+extern bool sx_aggregate_lock(SxOperator *op);
+
 /* Has a state table been rewritten or dropped since it was loaded? */
 extern bool sx_aggregate_is_stale(SxOperator *op);
 
