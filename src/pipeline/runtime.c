@@ -362,7 +362,11 @@ update_pipeline(SxViewRow *row)
 	if (pipeline->progress == NULL)
 	{
 		if (ConditionalLockRelationOid(row->view, RowExclusiveLock))
+		{
 			pipeline->progress = sx_progress_get(row->view, true);
+			if (pipeline->progress != NULL)
+				pg_atomic_write_u32(&pipeline->progress->worker_pid, (uint32) MyProcPid);
+		}
 		else
 			catalog_changed = true; /* look again */
 	}
