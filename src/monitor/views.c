@@ -147,8 +147,8 @@ view_state(const ViewInfo *info, const SxViewRow *row, SxProgress *progress,
 	*reason = NULL;
 	if (sx_view_options(info->view) == NULL)
 	{
-		*reason = "It has no options; it was restored without security labels. Drop it and create "
-				  "it again.";
+		*reason = "It was restored without security labels. ALTER MATERIALIZED VIEW .. RESET "
+				  "(stream.emit) defines it with all defaults.";
 		return "undefined";
 	}
 	if (!info->is_populated || row == NULL)

@@ -207,7 +207,8 @@ require_running(Oid view)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("continuous view \"%s\" is undefined", name),
 						errdetail("It has no options; it was restored without security labels."),
-						errhint("Drop it and create it again.")));
+						errhint("ALTER MATERIALIZED VIEW .. RESET (stream.emit) defines it "
+								"with all defaults.")));
 	row = is_populated ? read_row(view) : NULL;
 	if (row == NULL)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
