@@ -17,6 +17,7 @@ typedef struct SxTransColumn
 	bool is_serialized; /* "internal": stored as bytea through these functions */
 	FmgrInfo serialize;
 	FmgrInfo deserialize;
+	FmgrInfo combine; /* makes of a deserialized value one that can be continued */
 } SxTransColumn;
 
 typedef struct SxAggregate

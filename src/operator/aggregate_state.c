@@ -59,6 +59,7 @@ sx_aggregate_init_columns(SxAggregate *op, TupleDesc input)
 			op->columns[t].is_serialized = true;
 			fmgr_info(form->aggserialfn, &op->columns[t].serialize);
 			fmgr_info(form->aggdeserialfn, &op->columns[t].deserialize);
+			fmgr_info(form->aggcombinefn, &op->columns[t].combine);
 			ReleaseSysCache(tuple);
 			typid = BYTEAOID;
 		}
@@ -87,6 +88,42 @@ store_transition(SxAggregate *op, int t, AggStatePerGroup value)
 	fcinfo->args[0].value = value->transValue;
 	fcinfo->args[0].isnull = false;
 	return FunctionCallInvoke(fcinfo);
+}
+
+/*
+ * The inverse of store_transition() for a serialized value. Result in the current memory context,
+ * which has to be that of transition values.
+ *
+ * What a deserialization function returns is made to be combined, not to be continued: the states of
+ * variance() over numeric, for example, come back without the mark to add up squares. So it is combined
+ * with no state, as the server does with the first partial state of a group.
+ */
+static Datum
+load_transition(SxAggregate *op, int t, Datum stored)
+{
+	SxTransColumn *column = &op->columns[t];
+	ExprContext *tmp = op->agg->tmpcontext;
+	MemoryContext old = MemoryContextSwitchTo(tmp->ecxt_per_tuple_memory);
+	Datum value;
+	LOCAL_FCINFO(fcinfo, 2);
+
+	InitFunctionCallInfoData(*fcinfo, &column->deserialize, 2, InvalidOid, (void *) op->agg, NULL);
+	fcinfo->args[0].value = stored;
+	fcinfo->args[0].isnull = false;
+	fcinfo->args[1].value = (Datum) 0;
+	fcinfo->args[1].isnull = true;
+	value = FunctionCallInvoke(fcinfo);
+	MemoryContextSwitchTo(old);
+
+	InitFunctionCallInfoData(*fcinfo, &column->combine, 2, op->agg->pertrans[t].aggCollation,
+							 (void *) op->agg, NULL);
+	fcinfo->args[0].value = (Datum) 0;
+	fcinfo->args[0].isnull = true;
+	fcinfo->args[1].value = value;
+	fcinfo->args[1].isnull = false;
+	value = FunctionCallInvoke(fcinfo);
+	ResetExprContext(tmp);
+	return value;
 }
 
 static void
@@ -205,17 +242,7 @@ load_group(SxAggregate *op, TupleTableSlot *slot)
 		if (nulls[c])
 			continue;
 		if (op->columns[t].is_serialized)
-		{
-			LOCAL_FCINFO(fcinfo, 2);
-
-			InitFunctionCallInfoData(*fcinfo, &op->columns[t].deserialize, 2, InvalidOid,
-									 (void *) op->agg, NULL);
-			fcinfo->args[0].value = values[c];
-			fcinfo->args[0].isnull = false;
-			fcinfo->args[1].value = (Datum) 0;
-			fcinfo->args[1].isnull = true;
-			pergroup[t].transValue = FunctionCallInvoke(fcinfo);
-		}
+			pergroup[t].transValue = load_transition(op, t, values[c]);
 		else if (trans->transtypeLen == -1)
 			pergroup[t].transValue = PointerGetDatum(PG_DETOAST_DATUM_COPY(values[c]));
 		else
