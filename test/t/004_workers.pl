@@ -53,7 +53,7 @@ sub view_is_served
 }
 
 my $node = PostgreSQL::Test::Cluster->new('primary');
-$node->init(allows_streaming => 1);
+$node->init(allows_streaming => 1, extra => [ '--encoding=UTF8', '--no-locale' ]);
 $node->append_conf('postgresql.conf',
 	"shared_preload_libraries = 'stream_ext'\nrestart_after_crash = on\n");
 $node->start;

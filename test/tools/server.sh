@@ -58,8 +58,8 @@ private_install() {
 
 # server_init [SETTING...]: makes the cluster in $WORK/data.
 server_init() {
-	as_server "$PGBIN/initdb" -D "$WORK/data" -U postgres -A trust -N -E UTF8 --locale=C \
-		>"$WORK/log/initdb.log" 2>&1 || { cat "$WORK/log/initdb.log" >&2; die "initdb failed"; }
+	(cd / && as_server "$PGBIN/initdb" -D "$WORK/data" -U postgres -A trust -N -E UTF8 --locale=C \
+		>"$WORK/log/initdb.log" 2>&1) || { cat "$WORK/log/initdb.log" >&2; die "initdb failed"; }
 	{
 		echo "shared_preload_libraries = 'stream_ext'"
 		echo "listen_addresses = ''"
@@ -74,7 +74,7 @@ server_init() {
 # server_start: starts the server unless it runs. The log goes to $WORK/log/server.log.
 server_start() {
 	as_server "$PGBIN/pg_ctl" status -D "$WORK/data" >/dev/null 2>&1 && return
-	as_server "$PGBIN/pg_ctl" start -w -s -t 60 -D "$WORK/data" -l "$WORK/log/server.log" ||
+	(cd / && as_server "$PGBIN/pg_ctl" start -w -s -t 60 -D "$WORK/data" -l "$WORK/log/server.log") ||
 		{ tail -n 30 "$WORK/log/server.log" >&2; return 1; }
 }
 
