@@ -214,8 +214,8 @@ sx_inputs_mode(Aggref *aggref)
 			if (form->aggfinalmodify != AGGMODIFY_READ_ONLY)
 				replay = true; /* the result can be asked for only once */
 			else if (aggref->aggtranstype == INTERNALOID)
-				needed = !OidIsValid(form->aggserialfn) || !OidIsValid(form->aggdeserialfn) ||
-						 !OidIsValid(form->aggcombinefn);
+				replay = !OidIsValid(form->aggserialfn) || !OidIsValid(form->aggdeserialfn) ||
+						 !OidIsValid(form->aggcombinefn) || func_strict(form->aggcombinefn);
 			else
 				replay = get_typtype(aggref->aggtranstype) == TYPTYPE_PSEUDO;
 			break;
