@@ -49,11 +49,8 @@ sx_statement_copy(SxStatement *stmt)
 void
 sx_require_preloaded(void)
 {
-	if (!sx_launcher_available() && !IsBinaryUpgrade)
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("stream_ext is not loaded by shared_preload_libraries"),
-						errhint("Add 'stream_ext' to shared_preload_libraries and restart the "
-								"server.")));
+	if (!IsBinaryUpgrade)
+		sx_launcher_require();
 }
 
 static void

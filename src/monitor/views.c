@@ -81,6 +81,7 @@ typedef struct ViewInfo
 typedef struct WorkerSummary
 {
 	bool any_running;
+	bool has_launcher;
 	bool any_no_slot;
 	bool any_retrying;
 } WorkerSummary;
@@ -126,6 +127,7 @@ summarize_workers(void)
 	{
 		SxWorkerInfo *info = lfirst(lc);
 
+		summary.has_launcher |= !OidIsValid(info->dboid);
 		if (info->dboid != MyDatabaseId)
 			continue;
 		summary.any_running |= info->state == SX_WORKER_RUNNING;
@@ -178,6 +180,12 @@ view_state(const ViewInfo *info, const SxViewRow *row, SxProgress *progress,
 	}
 	if (progress == NULL || pg_atomic_read_u32(&progress->worker_pid) == 0)
 	{
+		if (!workers->has_launcher && !RecoveryInProgress())
+		{
+			*reason = "The launcher does not run; see the server log. If there are too many "
+					  "background workers, raise max_worker_processes and restart the server.";
+			return "waiting for a worker slot";
+		}
 		if (workers->any_no_slot)
 		{
 			*reason = "Raise max_worker_processes and restart the server.";

@@ -570,7 +570,10 @@ describe_stage(Chain *chain, Stage *stage)
 	{
 		TargetEntry *tle = lfirst(lc);
 
-		if (stage->needed == NULL || bms_is_member(tle->resno, stage->needed))
+		if (stage->needed != NULL && !bms_is_member(tle->resno, stage->needed))
+			continue;
+		/* keys stand in "by" already */
+		if (stage->spec == NULL || !IsA(tle->expr, Var))
 			columns = lappend(columns, tle->expr);
 	}
 	append_expressions(&out, "columns", columns, context);

@@ -155,8 +155,7 @@ require_shared_memory(Relation rel)
 	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					errmsg("cannot use stream \"%s\" because stream_ext is not preloaded",
 						   RelationGetRelationName(rel)),
-					errhint("Add \"stream_ext\" to \"shared_preload_libraries\" and restart the "
-							"server.")));
+					errhint("Add stream_ext to shared_preload_libraries and restart the server.")));
 }
 
 /* Empties an entry: nobody owns a block. Caller holds the registry lock or the entry's lock. */

@@ -54,11 +54,7 @@ lock_row(Oid view)
 {
 	SxViewRow *row;
 
-	if (!sx_launcher_available())
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("stream_ext is not loaded at server start"),
-						errhint("Add stream_ext to shared_preload_libraries and restart the "
-								"server.")));
+	sx_launcher_require();
 	/* nobody else can make the worker wait by asking; a view dropped meanwhile is found below */
 	require_control(view);
 	LockRelationOid(view, ShareRowExclusiveLock);

@@ -200,6 +200,16 @@ sx_launcher_available(void)
 }
 
 void
+sx_launcher_require(void)
+{
+	if (sx_launcher_available())
+		return;
+	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					errmsg("stream_ext is not loaded by shared_preload_libraries"),
+					errhint("Add stream_ext to shared_preload_libraries and restart the server.")));
+}
+
+void
 sx_launcher_request_probe(Oid dboid)
 {
 	if (sx_registry == NULL)

@@ -43,6 +43,9 @@
 /* Time that workers get to show up before their absence is an error, in ms. */
 #define WORKER_GRACE 2000
 
+/* Milliseconds for which the launcher may be missing: it starts again after a second. */
+#define LAUNCHER_PATIENCE_MS 10000
+
 /* A view that is waited for. */
 typedef struct ViewWait
 {
@@ -84,12 +87,7 @@ deadline_from_arg(FunctionCallInfo fcinfo, int argno)
 static void
 require_workers(void)
 {
-	if (!sx_launcher_available())
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("stream_ext is not loaded at server start"),
-						errdetail("Without it no worker keeps continuous views up to date."),
-						errhint("Add stream_ext to shared_preload_libraries and restart the "
-								"server.")));
+	sx_launcher_require();
 	if (RecoveryInProgress())
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("cannot wait for a continuous view during recovery"),
@@ -101,22 +99,39 @@ require_workers(void)
 						errhint("Set stream.workers to 1 or more and reload the configuration.")));
 }
 
-/* Errors out if workers of this database have been waiting for a slot for a while. */
+/*
+ * Errors out if workers of this database have been waiting for a slot for a while, or the launcher
+ * has: it is gone for a moment when the server starts or recovers, and for good if there was no
+ * slot for it.
+ */
 static void
 require_slot(void)
 {
+	static TimestampTz missing_since = 0;
+	TimestampTz now = GetCurrentTimestamp();
+	bool has_launcher = false;
 	ListCell *lc;
 
 	foreach(lc, sx_launcher_workers())
 	{
 		SxWorkerInfo *info = lfirst(lc);
 
+		has_launcher |= !OidIsValid(info->dboid);
 		if (info->dboid != MyDatabaseId || info->state != SX_WORKER_NO_SLOT)
 			continue;
 		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 						errmsg("no background worker slot is free for a worker of stream_ext"),
 						errhint("Raise max_worker_processes and restart the server.")));
 	}
+	if (has_launcher)
+		missing_since = 0;
+	else if (missing_since == 0)
+		missing_since = now;
+	else if (TimestampDifferenceExceeds(missing_since, now, LAUNCHER_PATIENCE_MS))
+		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+						errmsg("the launcher of stream_ext does not run"),
+						errhint("If the server log says that there are too many background "
+								"workers, raise max_worker_processes and restart the server.")));
 }
 
 /* May the current user wait for the view? */

@@ -32,7 +32,7 @@ sub refused
 
 	like(
 		$err,
-		qr/ERROR:  stream_ext is not loaded by shared_preload_libraries\nHINT:  Add 'stream_ext'/,
+		qr/ERROR:  stream_ext is not loaded by shared_preload_libraries\nHINT:  Add stream_ext/,
 		"refused: $statement");
 }
 

@@ -14,6 +14,9 @@ extern void sx_worker_init(void);
 /* False if the library was not preloaded: then there is no launcher and no worker. */
 extern bool sx_launcher_available(void);
 
+/* Errors: OBJECT_NOT_IN_PREREQUISITE_STATE, with the setting to change, if it was not. */
+extern void sx_launcher_require(void);
+
 /*
  * When the current transaction commits: look (again) whether the database has the extension.
  * For CREATE EXTENSION. A rolled back savepoint does not take it back; one probe is then in vain.
