@@ -39,6 +39,20 @@ elapsed_ms(instr_time start)
 	return INSTR_TIME_GET_MILLISEC(now);
 }
 
+/* Has the owner still SELECT on the source, or on the columns that are read? */
+static bool
+may_read(SxPipeline *pipeline, Oid source, Oid owner)
+{
+	int attno = 0;
+
+	if (pg_class_aclcheck(source, owner, ACL_SELECT) == ACLCHECK_OK)
+		return true;
+	while ((attno = bms_next_member(pipeline->flow->needed, attno)) > 0)
+		if (pg_attribute_aclcheck(source, attno, owner, ACL_SELECT) != ACLCHECK_OK)
+			return false;
+	return true;
+}
+
 /*
  * After an invalidation of the source or the view: does what was compiled still hold? Privileges
  * were checked for the owner when the view was compiled, so a change of either compiles it anew.
@@ -49,7 +63,7 @@ still_holds(SxPipeline *pipeline, Relation rel, Relation source)
 	Oid owner = rel->rd_rel->relowner;
 
 	return owner == pipeline->owner &&
-		   pg_class_aclcheck(RelationGetRelid(source), owner, ACL_SELECT) == ACLCHECK_OK &&
+		   may_read(pipeline, RelationGetRelid(source), owner) &&
 		   sx_relation_shape(source) == pipeline->flow->source_shape;
 }
 
