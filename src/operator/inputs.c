@@ -351,6 +351,9 @@ hash_row(SxInputs *inputs, const Datum *values, const bool *nulls)
 static bool
 same_row(SxInputs *inputs, const Datum *a, const bool *a_nulls, const Datum *b, const bool *b_nulls)
 {
+	if (inputs->key != NULL)
+		return a_nulls[0] || b_nulls[0] ? a_nulls[0] && b_nulls[0]
+										: sx_key_equal(inputs->key, a[0], b[0]);
 	for (int i = 0; i < inputs->nargs; i++)
 	{
 		if (a_nulls[i] != b_nulls[i])
@@ -474,7 +477,9 @@ sx_inputs_add(SxInputs *inputs, SxInputBag *bag, ExprContext *econtext)
 	for (int i = 0; i < inputs->nargs; i++)
 	{
 		values[i] = ExecEvalExprSwitchContext(inputs->args[i], econtext, &nulls[i]);
-		if (!nulls[i] && inputs->typlen[i] == -1 && VARATT_IS_EXTERNAL(DatumGetPointer(values[i])))
+		if (!nulls[i] && inputs->typlen[i] == -1 &&
+			(VARATT_IS_EXTERNAL(DatumGetPointer(values[i])) ||
+			 VARATT_IS_COMPRESSED(DatumGetPointer(values[i]))))
 		{
 			MemoryContext old = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
 

@@ -48,3 +48,14 @@ TABLE allowed;
 
 DROP SCHEMA queries CASCADE;
 DROP ROLE queries_owner;
+-- DISTINCT takes equal values of another scale for one, in a set as in plain SQL
+CREATE TABLE cq_scale (k int, x numeric) USING stream;
+CREATE MATERIALIZED VIEW cq_set USING continuous AS
+	SELECT k, count(DISTINCT x) AS n, sum(DISTINCT x) AS s FROM cq_scale GROUP BY k;
+INSERT INTO cq_scale SELECT i % 2, (i % 25)::numeric(10, 2) FROM generate_series(1, 100) i;
+SELECT stream.wait('cq_set');
+INSERT INTO cq_scale SELECT i % 2, (i % 25)::numeric(10, 1) FROM generate_series(1, 100) i;
+SELECT stream.wait('cq_set');
+SELECT k, n, s = 300 AS s FROM cq_set ORDER BY k;
+SELECT k, count(DISTINCT x) AS n, sum(DISTINCT x) = 300 AS s FROM cq_scale GROUP BY k ORDER BY k;
+DROP TABLE cq_scale CASCADE;
