@@ -74,7 +74,7 @@ sx_open_set_done(SxOpenBlock *open, OffsetNumber off)
 extern SxOpenBlock *sx_position_find_open(const SxTailPosition *position, BlockNumber block);
 extern SxOpenBlock *sx_position_add_open(SxTailPosition *position, BlockNumber block);
 extern void sx_position_add_running(SxTailPosition *position, uint64 xid, BlockNumber block);
-extern bool sx_position_reopen(SxTailPosition *position, BlockNumber block);
-extern bool sx_position_passed(const SxTailPosition *position, BlockNumber block);
+extern PGDLLEXPORT bool sx_position_reopen(SxTailPosition *position, BlockNumber block);
+extern PGDLLEXPORT bool sx_position_passed(const SxTailPosition *position, BlockNumber block);
 
 #endif /* STREAM_EXT_STORAGE_POSITION_H */

@@ -33,12 +33,12 @@ typedef struct SxBatch
  * Makes an empty batch for rows of 'desc', in the current memory context. 'needed' holds the
  * attribute numbers (from 1) of the columns to be filled; NULL: all.
  */
-extern SxBatch *sx_batch_create(TupleDesc desc, const Bitmapset *needed);
+extern PGDLLEXPORT SxBatch *sx_batch_create(TupleDesc desc, const Bitmapset *needed);
 
 /* Empties the batch and frees the values of its rows. */
-extern void sx_batch_reset(SxBatch *batch);
+extern PGDLLEXPORT void sx_batch_reset(SxBatch *batch);
 
 /* Frees the batch and all in it. */
-extern void sx_batch_free(SxBatch *batch);
+extern PGDLLEXPORT void sx_batch_free(SxBatch *batch);
 
 #endif /* STREAM_EXT_BATCH_BATCH_H */

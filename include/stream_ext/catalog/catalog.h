@@ -75,7 +75,7 @@ extern void sx_catalog_state_add(const SxStateRow *row);
 extern void sx_catalog_state_delete(Oid relid);
 
 /* Generation of a stream: counts its TRUNCATEs, transactionally. 0 if it never had one. */
-extern uint64 sx_catalog_generation(Oid source);
+extern PGDLLEXPORT uint64 sx_catalog_generation(Oid source);
 extern void sx_catalog_generation_advance(Oid source);
 
 #endif /* STREAM_EXT_CATALOG_CATALOG_H */

@@ -37,11 +37,12 @@ typedef struct SxTailSummary
 } SxTailSummary;
 
 /* Positions live in the memory context current at creation. Decode errors: DATA_CORRUPTED. */
-extern SxTailPosition *sx_tail_position_create(uint64 generation);
-extern SxTailPosition *sx_tail_position_decode(const char *data, Size len);
-extern SxTailPosition *sx_tail_position_copy(const SxTailPosition *position);
-extern bytea *sx_tail_position_encode(const SxTailPosition *position);
-extern void sx_tail_position_summary(const SxTailPosition *position, SxTailSummary *summary);
+extern PGDLLEXPORT SxTailPosition *sx_tail_position_create(uint64 generation);
+extern PGDLLEXPORT SxTailPosition *sx_tail_position_decode(const char *data, Size len);
+extern PGDLLEXPORT SxTailPosition *sx_tail_position_copy(const SxTailPosition *position);
+extern PGDLLEXPORT bytea *sx_tail_position_encode(const SxTailPosition *position);
+extern PGDLLEXPORT void sx_tail_position_summary(const SxTailPosition *position,
+												 SxTailSummary *summary);
 
 typedef struct SxTailReader SxTailReader;
 
@@ -51,7 +52,8 @@ typedef struct SxTailReader SxTailReader;
  * returned; if the transaction aborts the caller throws it away. The caller has checked the
  * generation. Lives in the current memory context, until sx_tail_end().
  */
-extern SxTailReader *sx_tail_begin(Relation rel, SxTailPosition *position, const SxTailTime *time);
+extern PGDLLEXPORT SxTailReader *sx_tail_begin(Relation rel, SxTailPosition *position,
+											   const SxTailTime *time);
 
 /* The snapshot rows are judged by; registered until sx_tail_end(). */
 extern Snapshot sx_tail_snapshot(SxTailReader *reader);
@@ -62,11 +64,11 @@ extern Snapshot sx_tail_snapshot(SxTailReader *reader);
  * batch is empty. May return true with an empty batch. After every call the position stands
  * exactly behind the rows returned so far, so that the caller can stop and commit after any.
  */
-extern bool sx_tail_next(SxTailReader *reader, SxBatch *batch);
+extern PGDLLEXPORT bool sx_tail_next(SxTailReader *reader, SxBatch *batch);
 
 /* Blocks between the cursor and the end of the file, as of sx_tail_begin(). */
 extern BlockNumber sx_tail_blocks_behind(SxTailReader *reader);
 
-extern void sx_tail_end(SxTailReader *reader);
+extern PGDLLEXPORT void sx_tail_end(SxTailReader *reader);
 
 #endif /* STREAM_EXT_STORAGE_TAIL_H */
