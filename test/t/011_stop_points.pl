@@ -123,7 +123,8 @@ $node->safe_psql('postgres', "SELECT stream.pause('g')");
 $node->safe_psql('postgres', 'BEGIN; ' . rows(10) . "; PREPARE TRANSACTION 'one'");
 $node->safe_psql('postgres', rows(3000));
 $node->safe_psql('postgres', "SELECT stream.wait('a')");
-$node->restart('immediate');
+$node->stop('immediate');
+$node->start;
 $node->safe_psql('postgres', rows(10));
 $node->safe_psql('postgres', "SELECT stream.wait('a')");
 is($node->safe_psql('postgres', "SELECT count(*) FROM ((TABLE a EXCEPT ALL $select{a}) UNION ALL ($select{a} EXCEPT ALL TABLE a)) d"),
