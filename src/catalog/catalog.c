@@ -20,16 +20,22 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/indexing.h"
 #include "catalog/pg_class.h"
+#include "executor/tuptable.h"
+#include "storage/bufmgr.h"
 #include "storage/lock.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "stream_ext/base/rows.h"
 #include "stream_ext/catalog/catalog.h"
 #include "stream_ext/catalog/identity.h"
 
@@ -372,27 +378,76 @@ sx_catalog_position(Oid view, Oid source)
 	return position;
 }
 
-/*
- * Once a commit and view. Half of every page is kept free, so the update is HOT; the index look-up
- * before it prunes the versions of earlier commits.
- */
-void
-sx_catalog_position_set(Oid view, Oid source, bytea *position)
+/* Is the row at *tid, if there is one, the current position of the view in the source? */
+static bool
+is_position_at(Relation rel, ItemPointer tid, Oid view, Oid source)
+{
+	TupleTableSlot *slot;
+	bool same = false;
+
+	/* the table may have been rewritten, and be shorter now; our lock keeps it from shrinking on */
+	if (!ItemPointerIsValid(tid) ||
+		ItemPointerGetBlockNumber(tid) >= RelationGetNumberOfBlocks(rel))
+		return false;
+	slot = table_slot_create(rel, NULL);
+	if (table_tuple_fetch_row_version(rel, tid, SnapshotSelf, slot))
+	{
+		slot_getsomeattrs(slot, Anum_position_source);
+		same = DatumGetObjectId(slot->tts_values[Anum_position_view - 1]) == view &&
+			   DatumGetObjectId(slot->tts_values[Anum_position_source - 1]) == source;
+	}
+	ExecDropSingleTupleTableSlot(slot);
+	return same;
+}
+
+/* Looks the row up; false: there is none. */
+static bool
+find_position(Oid view, Oid source, ItemPointer tid)
 {
 	CatalogScan cs;
-	bool exists;
+	bool found;
 
 	begin_position_scan(&cs, view, source, RowExclusiveLock);
-	exists = next_row(&cs);
-	memset(cs.nulls, false, sizeof(cs.nulls));
-	cs.values[Anum_position_view - 1] = ObjectIdGetDatum(view);
-	cs.values[Anum_position_source - 1] = ObjectIdGetDatum(source);
-	cs.values[Anum_position_position - 1] = PointerGetDatum(position);
-	if (exists)
-		update_row(&cs);
+	found = next_row(&cs);
+	if (found)
+		*tid = cs.tuple->t_self;
+	end_scan(&cs);
+	return found;
+}
+
+/*
+ * Once a commit and view. While an old snapshot is held, no version of the row can be removed, and
+ * a look-up by key, like the unique check of the index, would pass all of them each time. So the
+ * row is updated by its TID, which proves itself: a row that is there now and has the key is the
+ * row. Half of every page is kept free, so the update is HOT; the writer prunes the page first.
+ */
+void
+sx_catalog_position_set(Oid view, Oid source, bytea *position, ItemPointer tid)
+{
+	Relation rel = table_open(sx_catalog_relid("catalog_position"), RowExclusiveLock);
+	Datum values[Natts_position];
+	bool nulls[Natts_position] = {false};
+
+	values[Anum_position_view - 1] = ObjectIdGetDatum(view);
+	values[Anum_position_source - 1] = ObjectIdGetDatum(source);
+	values[Anum_position_position - 1] = PointerGetDatum(position);
+	if (is_position_at(rel, tid, view, source) || find_position(view, source, tid))
+	{
+		SxRowWriter *writer = sx_rows_open(rel);
+
+		sx_rows_update(writer, tid, values, nulls);
+		sx_rows_close(writer);
+	}
 	else
-		insert_row(&cs);
-	end_write(&cs);
+	{
+		HeapTuple tuple = heap_form_tuple(RelationGetDescr(rel), values, nulls);
+
+		CatalogTupleInsert(rel, tuple);
+		*tid = tuple->t_self;
+		heap_freetuple(tuple);
+	}
+	table_close(rel, NoLock);
+	CommandCounterIncrement();
 }
 
 void

@@ -47,7 +47,8 @@ build(SxPipeline *pipeline, SxViewRow *row, Relation rel, Relation source)
 	if (flow->aggregate != NULL)
 		sx_aggregate_build(flow->aggregate);
 	reader = sx_source_stream(source, NULL, &restarted);
-	sx_catalog_position_set(pipeline->view, pipeline->source, reader->methods->position(reader));
+	sx_catalog_position_set(pipeline->view, pipeline->source, reader->methods->position(reader),
+							&pipeline->position_tid);
 	row->rebuild = false;
 	row->caught_up = false;
 	row->signature = flow->signature;

@@ -189,7 +189,7 @@ static void
 save_member(SxPipeline *pipeline, SxPollGroup *group, bytea *position, bool moved)
 {
 	if (moved)
-		sx_catalog_position_set(pipeline->view, group->source, position);
+		sx_catalog_position_set(pipeline->view, group->source, position, &pipeline->position_tid);
 	/* rarely: the end of the build, or of a row of failures; not worth waiting for anybody */
 	if (((group->drained && !pipeline->caught_up) || pipeline->has_error) &&
 		sx_catalog_view_lock(pipeline->view, false))

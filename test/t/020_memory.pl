@@ -4,8 +4,9 @@
 #    transaction of many rows; the other views of the worker go on; the memory is given back.
 # 2. Many small transactions: the worker's memory and the sizes of view, state and catalog stay
 #    bounded.
-# 3. An old snapshot is held while a hot view is updated: results stay right, and after it ends
-#    the heaps can be vacuumed back to what is alive.
+# 3. An old snapshot is held while a hot view is updated: results stay right, no commit looks its
+#    position up among all the dead versions, and after the snapshot the heaps can be vacuumed back
+#    to what is alive.
 use strict;
 use warnings;
 
@@ -101,6 +102,8 @@ is_equal('many', $many, 'the other one, too');
 my $old = $node->background_psql('postgres');
 $old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
 my $seen = $old->query_safe('SELECT sum(n) FROM few');
+my $counters = "FROM pg_stat_all_tables WHERE relid = 'stream.catalog_position'::regclass";
+my ($scans, $updates) = split(/\|/, $node->safe_psql('postgres', "SELECT idx_scan, n_tup_upd $counters"));
 for my $i (1 .. 300 * $scale)
 {
 	$node->safe_psql('postgres', "INSERT INTO m SELECT i, 'z' FROM generate_series(1, 1000) i; SELECT stream.wait_all()")
@@ -109,6 +112,9 @@ for my $i (1 .. 300 * $scale)
 }
 $node->safe_psql('postgres', 'SELECT stream.wait_all()');
 is($old->query_safe('SELECT sum(n) FROM few'), $seen, 'an old snapshot sees what it saw');
+ok($node->poll_query_until('postgres', "SELECT n_tup_upd >= $updates + 100 $counters"), 'positions were committed');
+is($node->safe_psql('postgres', "SELECT idx_scan - $scans < (n_tup_upd - $updates) / 10 $counters"), 't',
+	'and not looked up by key for it');
 $old->query_safe('COMMIT');
 $old->quit;
 is_equal('few', $few, 'view equals its SELECT after an old snapshot');

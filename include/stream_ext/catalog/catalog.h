@@ -10,6 +10,7 @@
 
 #include "datatype/timestamp.h"
 #include "nodes/pg_list.h"
+#include "storage/itemptr.h"
 
 /* stream.catalog_view: one row a continuous view that was ever populated. */
 typedef struct SxViewRow
@@ -65,8 +66,11 @@ extern void sx_catalog_drop_source(Oid source);
 /* Position of a view in a source, palloc'd; NULL: none. */
 extern bytea *sx_catalog_position(Oid view, Oid source);
 
-/* Inserts or updates. */
-extern void sx_catalog_position_set(Oid view, Oid source, bytea *position);
+/*
+ * Inserts or updates. *tid is where the caller found or put the row last, or invalid; it need not be
+ * right any more, and is where the row is afterwards.
+ */
+extern void sx_catalog_position_set(Oid view, Oid source, bytea *position, ItemPointer tid);
 extern void sx_catalog_position_delete(Oid view);
 
 /* List of SxStateRow *, of one view or (InvalidOid) of all. */

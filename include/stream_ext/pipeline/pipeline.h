@@ -35,12 +35,13 @@ typedef struct SxPipeline
 	TimestampTz retry_at; /* not before, after a failure */
 	SxDataflow *flow;
 	SxPollGroup *group;
-	char *name;              /* of the view, for messages */
-	Oid owner;               /* of the view, when it was compiled */
-	uint64 generation;       /* of the source, when the state was loaded */
-	RelFileNumber view_file; /* the view's file that remembered TIDs point into */
-	Size memory;             /* of the dataflow, as of its last batch */
-	uint64 token;            /* of waiters, taken before the poll began */
+	char *name;                   /* of the view, for messages */
+	Oid owner;                    /* of the view, when it was compiled */
+	uint64 generation;            /* of the source, when the state was loaded */
+	RelFileNumber view_file;      /* the view's file that remembered TIDs point into */
+	ItemPointerData position_tid; /* where the position was put last */
+	Size memory;                  /* of the dataflow, as of its last batch */
+	uint64 token;                 /* of waiters, taken before the poll began */
 	bool check_shape; /* an invalidation came: compare what was compiled with what is there */
 	bool reload;      /* a function changed: compile anew */
 } SxPipeline;
