@@ -178,9 +178,14 @@ view_state(const ViewInfo *info, const SxViewRow *row, SxProgress *progress,
 		*reason = "It is tried again from time to time; stream.resume() does that at once.";
 		return "failed";
 	}
+	if (RecoveryInProgress())
+	{
+		*reason = "The server is a standby; workers run on its primary server.";
+		return "stopped";
+	}
 	if (progress == NULL || pg_atomic_read_u32(&progress->worker_pid) == 0)
 	{
-		if (!workers->has_launcher && !RecoveryInProgress())
+		if (!workers->has_launcher)
 		{
 			*reason = "The launcher does not run; see the server log. If there are too many "
 					  "background workers, raise max_worker_processes and restart the server.";

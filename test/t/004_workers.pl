@@ -184,6 +184,7 @@ is($standby->safe_psql('d2', processes('worker')), '0', 'a standby has no worker
 is($standby->safe_psql('d2', processes('launcher')), '0', 'and no launcher');
 ($rc, $out, $err) = $standby->psql('d2', "SELECT stream.wait('mv')");
 like($err, qr/cannot wait for a continuous view during recovery/, 'stream.wait on a standby');
+is($standby->safe_psql('d2', "SELECT state, reason ~ 'standby' FROM stream.views"), 'stopped|t', 'state of a view on a standby');
 $node->stop;
 $standby->promote;
 ok($standby->poll_query_until('d2', workers('d2'), '1'), 'promotion starts a worker');
