@@ -120,7 +120,7 @@ $old->quit;
 is_equal('few', $few, 'view equals its SELECT after an old snapshot');
 is_equal('many', $many, 'the other one, too');
 $node->safe_psql('postgres', 'VACUUM few; VACUUM many');
-cmp_ok($node->safe_psql('postgres', "SELECT pg_relation_size('few') + pg_relation_size('many')"), '<', 1024 * 1024,
+cmp_ok($node->safe_psql('postgres', "SELECT pg_relation_size('few') + pg_relation_size('many')"), '<', 1024 * 1024 * $scale,
 	'the heaps of the views are small again');
 
 $node->stop;
