@@ -299,6 +299,13 @@ check_from(const Query *query, CheckContext *ctx)
 	check_from_item(query, linitial(items), ctx);
 }
 
+/* Position of the first output column. */
+static int
+target_location(const Query *query)
+{
+	return exprLocation(sx_flatten_group_exprs(unconstify(Query *, query), query->targetList));
+}
+
 static void
 check_query(const Query *query, CheckContext *ctx)
 {
@@ -312,8 +319,7 @@ check_query(const Query *query, CheckContext *ctx)
 		refuse(ctx, "LIMIT is",
 			   exprLocation(query->limitCount != NULL ? query->limitCount : query->limitOffset));
 	if (query->hasDistinctOn)
-		refuse(ctx, "DISTINCT ON is",
-			   exprLocation((Node *) linitial_node(TargetEntry, query->targetList)->expr));
+		refuse(ctx, "DISTINCT ON is", target_location(query));
 	if (query->groupingSets != NIL)
 		refuse(ctx, "GROUPING SETS, ROLLUP or CUBE is",
 			   linitial_node(GroupingSet, query->groupingSets)->location);
@@ -323,7 +329,7 @@ check_query(const Query *query, CheckContext *ctx)
 
 		if (ctx->aggregates || twice)
 			refuse(ctx, "an aggregate, GROUP BY or DISTINCT over another one is",
-				   exprLocation((Node *) linitial_node(TargetEntry, query->targetList)->expr));
+				   target_location(query));
 		ctx->aggregates = true;
 	}
 	if (query->rowMarks != NIL)
