@@ -62,8 +62,7 @@ still_holds(SxPipeline *pipeline, Relation rel, Relation source)
 {
 	Oid owner = rel->rd_rel->relowner;
 
-	return owner == pipeline->owner &&
-		   may_read(pipeline, RelationGetRelid(source), owner) &&
+	return owner == pipeline->owner && may_read(pipeline, RelationGetRelid(source), owner) &&
 		   sx_relation_shape(source) == pipeline->flow->source_shape;
 }
 
