@@ -34,22 +34,37 @@ typedef struct WakeSlot
 	bool ready; /* dboid and latch are valid */
 } WakeSlot;
 
+typedef struct WakeShared
+{
+	pg_atomic_uint64 catalog_changes; /* commits that changed stream.catalog_view */
+	WakeSlot slots[FLEXIBLE_ARRAY_MEMBER];
+} WakeShared;
+
+static WakeShared *shared = NULL;
 static WakeSlot *slots = NULL;
 static WakeSlot *my_slot = NULL;
 static int nslots = 0;
 
 static bool wake_workers = false;  /* at commit of this transaction */
 static bool wake_launcher = false; /* at commit of this transaction */
+static bool count_change = false;  /* at commit of this transaction */
 
 static shmem_request_hook_type prev_shmem_request = NULL;
 static shmem_startup_hook_type prev_shmem_startup = NULL;
+
+static Size
+shared_size(void)
+{
+	return add_size(offsetof(WakeShared, slots),
+					mul_size(sizeof(WakeSlot), max_worker_processes + 1));
+}
 
 static void
 wake_shmem_request(void)
 {
 	if (prev_shmem_request)
 		prev_shmem_request();
-	RequestAddinShmemSpace(mul_size(sizeof(WakeSlot), max_worker_processes + 1));
+	RequestAddinShmemSpace(shared_size());
 }
 
 static void
@@ -61,10 +76,12 @@ wake_shmem_startup(void)
 		prev_shmem_startup();
 	nslots = max_worker_processes + 1;
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	slots = ShmemInitStruct("stream_ext wake", mul_size(sizeof(WakeSlot), nslots), &found);
+	shared = ShmemInitStruct("stream_ext wake", shared_size(), &found);
+	slots = shared->slots;
 	if (!found)
 	{
-		memset(slots, 0, mul_size(sizeof(WakeSlot), nslots));
+		memset(shared, 0, shared_size());
+		pg_atomic_init_u64(&shared->catalog_changes, 0);
 		for (int i = 0; i < nslots; i++)
 			pg_atomic_init_u32(&slots[i].used, 0);
 	}
@@ -79,6 +96,8 @@ wake_xact_callback(XactEvent event, void *arg)
 	switch (event)
 	{
 		case XACT_EVENT_COMMIT:
+			if (count_change && shared != NULL)
+				pg_atomic_fetch_add_u64(&shared->catalog_changes, 1);
 			if (wake_workers)
 				sx_wake_database(MyDatabaseId);
 			if (wake_launcher)
@@ -92,6 +111,7 @@ wake_xact_callback(XactEvent event, void *arg)
 	}
 	wake_workers = false;
 	wake_launcher = false;
+	count_change = false;
 }
 
 static void
@@ -157,6 +177,19 @@ void
 sx_wake_at_commit(void)
 {
 	wake_workers = true;
+}
+
+void
+sx_wake_catalog_at_commit(void)
+{
+	wake_workers = true;
+	count_change = true;
+}
+
+uint64
+sx_wake_catalog_changes(void)
+{
+	return shared != NULL ? pg_atomic_read_u64(&shared->catalog_changes) : 0;
 }
 
 void

@@ -36,6 +36,7 @@
 #include "utils/timestamp.h"
 
 #include "stream_ext/base/rows.h"
+#include "stream_ext/base/wake.h"
 #include "stream_ext/catalog/catalog.h"
 #include "stream_ext/catalog/identity.h"
 
@@ -285,10 +286,14 @@ sx_catalog_view(Oid view)
 	return row;
 }
 
-/* Tells workers to look at the table, by an invalidation that comes with the commit. */
+/*
+ * Tells workers to look at the table. The count moves with the commit; the invalidation comes a
+ * little later, but also when a prepared transaction is committed.
+ */
 static void
 announce_view_change(void)
 {
+	sx_wake_catalog_at_commit();
 	CacheInvalidateRelcacheByRelid(sx_catalog_relid("catalog_view"));
 }
 

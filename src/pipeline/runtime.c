@@ -30,6 +30,7 @@
 #include "utils/timestamp.h"
 
 #include "stream_ext/base/guc.h"
+#include "stream_ext/base/wake.h"
 #include "stream_ext/catalog/identity.h"
 #include "stream_ext/pipeline/compile.h"
 #include "stream_ext/pipeline/pipeline.h"
@@ -50,6 +51,7 @@ static List *groups = NIL;    /* SxPollGroup *, in TopMemoryContext */
 static bool extension_gone = false;
 static Oid catalog_relid = InvalidOid; /* of stream.catalog_view */
 static bool catalog_changed = true;    /* somebody wrote into it */
+static uint64 catalog_changes = 0;     /* sx_wake_catalog_changes() when it was read last */
 static TimestampTz catalog_read_at = 0;
 static bool orphans_dropped = false;
 
@@ -397,12 +399,14 @@ read_catalog(void)
 	/* takes in invalidations */
 	StartTransactionCommand();
 	if (!catalog_changed && catalog_relid != InvalidOid &&
+		catalog_changes == sx_wake_catalog_changes() &&
 		!TimestampDifferenceExceeds(catalog_read_at, GetCurrentTimestamp(), IDLE_MS))
 	{
 		CommitTransactionCommand();
 		return;
 	}
 	catalog_changed = false;
+	catalog_changes = sx_wake_catalog_changes();
 	catalog_read_at = GetCurrentTimestamp();
 	if (!OidIsValid(sx_extension()))
 	{
@@ -460,6 +464,7 @@ static void
 write_error(SxPipeline *pipeline, ErrorData *error)
 {
 	SxViewRow *row;
+	bool written = false;
 
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
@@ -474,10 +479,11 @@ write_error(SxPipeline *pipeline, ErrorData *error)
 		row->error_time = GetCurrentTimestamp();
 		row->failures = pipeline->failures;
 		sx_catalog_view_update(row);
+		written = true;
 	}
 	PopActiveSnapshot();
 	CommitTransactionCommand();
-	pipeline->has_error = row != NULL;
+	pipeline->has_error |= written;
 }
 
 /* Makes the error of a view known, as far as that is possible. */

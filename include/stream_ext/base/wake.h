@@ -16,6 +16,13 @@ extern void sx_wake_database(Oid dboid);
 /* Wakes the workers of this database when the current transaction commits. */
 extern void sx_wake_at_commit(void);
 
+/*
+ * The same for a change of stream.catalog_view: also counts it. Workers read the table again when
+ * the count has moved. Any process; 0 without preloading.
+ */
+extern void sx_wake_catalog_at_commit(void);
+extern uint64 sx_wake_catalog_changes(void);
+
 /* Wakes the launcher as well, when the current transaction commits. */
 extern void sx_wake_launcher_at_commit(void);
 
