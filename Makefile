@@ -16,6 +16,8 @@ PG_CFLAGS = -std=gnu11 -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare \
 	-Wno-missing-field-initializers -Wno-clobbered -Wshadow=compatible-local
 
 PG_CONFIG ?= pg_config
+SHLIB_LINK += -lrdkafka
+
 PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
 
 ifneq ($(wildcard $(PGXS)),)

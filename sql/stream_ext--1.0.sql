@@ -30,6 +30,22 @@ COMMENT ON ACCESS METHOD continuous IS 'materialized view that is kept up to dat
 
 
 ------------------------------------------------------------------------------
+-- Foreign data wrapper (src/fdw)
+------------------------------------------------------------------------------
+
+CREATE FUNCTION stream.kafka_handler() RETURNS fdw_handler
+	LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'stream_ext_kafka_handler';
+COMMENT ON FUNCTION stream.kafka_handler() IS 'handler of foreign data wrapper kafka';
+
+CREATE FUNCTION stream.kafka_validator(text[], oid) RETURNS void
+	LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'stream_ext_kafka_validator';
+COMMENT ON FUNCTION stream.kafka_validator(text[], oid) IS 'validator of foreign data wrapper kafka';
+
+CREATE FOREIGN DATA WRAPPER kafka HANDLER stream.kafka_handler VALIDATOR stream.kafka_validator;
+COMMENT ON FOREIGN DATA WRAPPER kafka IS 'topics of Apache Kafka as foreign tables and sources of continuous views';
+
+
+------------------------------------------------------------------------------
 -- Catalog (src/catalog); only C code reads and writes these tables
 ------------------------------------------------------------------------------
 

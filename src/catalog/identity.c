@@ -13,7 +13,11 @@
 #include "catalog/dependency.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_foreign_data_wrapper.h"
+#include "catalog/pg_foreign_server.h"
+#include "catalog/pg_foreign_table.h"
 #include "commands/extension.h"
+#include "foreign/foreign.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
@@ -28,6 +32,7 @@ static struct
 	Oid schema;
 	Oid stream_am;
 	Oid continuous_am;
+	Oid kafka_fdw;
 } identity;
 
 static bool callbacks_registered = false;
@@ -58,6 +63,17 @@ find_access_method(const char *name, Oid extension)
 	return am;
 }
 
+/* OID of a foreign data wrapper of this name that belongs to the extension, or InvalidOid. */
+static Oid
+find_wrapper(const char *name, Oid extension)
+{
+	Oid fdw = get_foreign_data_wrapper_oid(name, true);
+
+	if (OidIsValid(fdw) && getExtensionOfObject(ForeignDataWrapperRelationId, fdw) != extension)
+		return InvalidOid;
+	return fdw;
+}
+
 static void
 look_up_identity(void)
 {
@@ -69,6 +85,7 @@ look_up_identity(void)
 	{
 		CacheRegisterSyscacheCallback(AMOID, forget_identity, (Datum) 0);
 		CacheRegisterSyscacheCallback(NAMESPACEOID, forget_identity, (Datum) 0);
+		CacheRegisterSyscacheCallback(FOREIGNDATAWRAPPEROID, forget_identity, (Datum) 0);
 		callbacks_registered = true;
 	}
 
@@ -77,11 +94,13 @@ look_up_identity(void)
 	identity.schema = InvalidOid;
 	identity.stream_am = InvalidOid;
 	identity.continuous_am = InvalidOid;
+	identity.kafka_fdw = InvalidOid;
 	if (OidIsValid(identity.extension))
 	{
 		identity.schema = get_namespace_oid("stream", true);
 		identity.stream_am = find_access_method("stream", identity.extension);
 		identity.continuous_am = find_access_method("continuous", identity.extension);
+		identity.kafka_fdw = find_wrapper("kafka", identity.extension);
 	}
 	/* last: neither a look-up that failed half-way nor one that was overtaken may count */
 	identity.valid = nchanges == before;
@@ -144,6 +163,36 @@ bool
 sx_is_continuous(Oid relid)
 {
 	return has_access_method(relid, sx_continuous_am(), RELKIND_MATVIEW);
+}
+
+Oid
+sx_kafka_fdw(void)
+{
+	look_up_identity();
+	return identity.kafka_fdw;
+}
+
+/* True for a foreign table of a server of our wrapper "kafka". */
+bool
+sx_is_kafka(Oid relid)
+{
+	HeapTuple tuple;
+	Oid server;
+	Oid fdw;
+
+	if (!OidIsValid(sx_kafka_fdw()))
+		return false;
+	tuple = SearchSysCache1(FOREIGNTABLEREL, ObjectIdGetDatum(relid));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	server = ((Form_pg_foreign_table) GETSTRUCT(tuple))->ftserver;
+	ReleaseSysCache(tuple);
+	tuple = SearchSysCache1(FOREIGNSERVEROID, ObjectIdGetDatum(server));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	fdw = ((Form_pg_foreign_server) GETSTRUCT(tuple))->srvfdw;
+	ReleaseSysCache(tuple);
+	return fdw == sx_kafka_fdw();
 }
 
 /* Also finds indexes. Errors: UNDEFINED_TABLE. */

@@ -8,10 +8,12 @@
 /* By syscache only; false for anything that does not exist. Need a transaction. */
 extern bool sx_is_stream(Oid relid);
 extern bool sx_is_continuous(Oid relid);
+extern bool sx_is_kafka(Oid relid);
 
-/* OIDs of our access methods; InvalidOid without the extension. */
+/* OIDs of our access methods and our foreign data wrapper; InvalidOid without the extension. */
 extern Oid sx_stream_am(void);
 extern Oid sx_continuous_am(void);
+extern Oid sx_kafka_fdw(void);
 
 /* OID of the extension and of its schema "stream"; InvalidOid without the extension. */
 extern Oid sx_extension(void);
