@@ -90,8 +90,34 @@ CREATE TABLE stream.catalog_source (
 );
 COMMENT ON TABLE stream.catalog_source IS 'how often each stream was truncated';
 
+CREATE TABLE stream.catalog_dead_letter (
+	source oid,
+	partition integer,
+	"offset" bigint,
+	topic text NOT NULL,
+	error_code text NOT NULL,
+	error_message text NOT NULL,
+	"timestamp" timestamptz,
+	key bytea,
+	value bytea,
+	noted_at timestamptz NOT NULL,
+	PRIMARY KEY (source, partition, "offset")
+);
+COMMENT ON TABLE stream.catalog_dead_letter IS 'records that could not be decoded';
+
+CREATE TABLE stream.catalog_gap (
+	source oid,
+	partition integer,
+	from_offset bigint,
+	to_offset bigint NOT NULL,
+	topic text NOT NULL,
+	noted_at timestamptz NOT NULL,
+	PRIMARY KEY (source, partition, from_offset)
+);
+COMMENT ON TABLE stream.catalog_gap IS 'records that were deleted before they were read';
+
 REVOKE ALL ON stream.catalog_view, stream.catalog_position, stream.catalog_state,
-	stream.catalog_source FROM PUBLIC;
+	stream.catalog_source, stream.catalog_dead_letter, stream.catalog_gap FROM PUBLIC;
 
 
 ------------------------------------------------------------------------------
@@ -168,6 +194,13 @@ CREATE FUNCTION stream.resume(view regclass) RETURNS void
 COMMENT ON FUNCTION stream.resume(regclass)
 	IS 'lets a paused or failed continuous view go on, at once';
 
+CREATE FUNCTION stream.discard_dead_letters(source regclass,
+		before timestamptz DEFAULT 'infinity') RETURNS bigint
+	LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'stream_ext_discard_dead_letters';
+COMMENT ON FUNCTION stream.discard_dead_letters(regclass, timestamptz)
+	IS 'deletes the dead letters of a source that were noted before a time; returns how many';
+
 CREATE FUNCTION stream.explain(view regclass,
 	OUT id integer, OUT parent integer, OUT operator text, OUT detail text,
 	OUT rows_in bigint, OUT rows_out bigint, OUT state_rows bigint, OUT state_bytes bigint)
@@ -185,7 +218,8 @@ COMMENT ON FUNCTION stream.explain(regclass)
 CREATE FUNCTION stream.get_views(
 	OUT view regclass, OUT owner name, OUT state text, OUT reason text,
 	OUT commits bigint, OUT rows_in bigint, OUT rows_out bigint, OUT last_commit timestamptz,
-	OUT blocks_behind bigint, OUT watermark timestamptz,
+	OUT blocks_behind bigint, OUT records_behind bigint, OUT dead_letters bigint,
+	OUT tombstones bigint, OUT watermark timestamptz,
 	OUT error_code text, OUT error_message text, OUT error_detail text, OUT error_hint text,
 	OUT error_time timestamptz, OUT failures integer, OUT worker_pid integer)
 	RETURNS SETOF record
@@ -195,7 +229,9 @@ COMMENT ON FUNCTION stream.get_views() IS 'behind stream.views';
 
 CREATE FUNCTION stream.get_positions(
 	OUT view regclass, OUT source regclass, OUT generation bigint, OUT "cursor" bigint,
-	OUT open_blocks integer, OUT running_transactions integer, OUT watermark timestamptz)
+	OUT open_blocks integer, OUT running_transactions integer,
+	OUT partition integer, OUT "offset" bigint,
+	OUT watermark timestamptz, OUT max_event_time timestamptz)
 	RETURNS SETOF record
 	LANGUAGE c VOLATILE STRICT PARALLEL RESTRICTED
 	AS 'MODULE_PATHNAME', 'stream_ext_get_positions';
@@ -221,9 +257,25 @@ COMMENT ON VIEW stream.positions
 
 -- For an event time of type timestamp the watermark is shown as if that were in UTC.
 CREATE VIEW stream.watermarks AS
-	SELECT source, view, watermark FROM stream.get_positions();
+	SELECT source, view, partition, watermark, max_event_time FROM stream.get_positions();
 COMMENT ON VIEW stream.watermarks
 	IS 'event time up to which each continuous view takes each of its sources to be complete';
+
+-- Records are shown to those who may read the source; a column privilege is not enough.
+CREATE VIEW stream.dead_letters WITH (security_barrier) AS
+	SELECT source::pg_catalog.regclass AS source, topic, partition, "offset", error_code,
+		error_message, "timestamp", key, value, noted_at
+	FROM stream.catalog_dead_letter
+	WHERE pg_catalog.has_table_privilege(source, 'SELECT');
+COMMENT ON VIEW stream.dead_letters
+	IS 'records of topics that could not be decoded, once for each source';
+
+CREATE VIEW stream.gaps WITH (security_barrier) AS
+	SELECT source::pg_catalog.regclass AS source, topic, partition, from_offset, to_offset, noted_at
+	FROM stream.catalog_gap
+	WHERE pg_catalog.has_table_privilege(source, 'SELECT');
+COMMENT ON VIEW stream.gaps
+	IS 'records of topics that were deleted before they were read: from_offset up to, without, to_offset';
 
 CREATE VIEW stream.stat_workers AS
 	SELECT d.datname AS database, w.number, w.pid, w.state, w.since, w.reason
@@ -231,4 +283,5 @@ CREATE VIEW stream.stat_workers AS
 COMMENT ON VIEW stream.stat_workers
 	IS 'the launcher (without database) and the workers of all databases';
 
-GRANT SELECT ON stream.views, stream.positions, stream.watermarks, stream.stat_workers TO PUBLIC;
+GRANT SELECT ON stream.views, stream.positions, stream.watermarks, stream.stat_workers,
+	stream.dead_letters, stream.gaps TO PUBLIC;

@@ -17,6 +17,7 @@
 int sx_batch_bytes = 65536;
 int sx_batch_rows = 1000000;
 int sx_commit_interval = 100;
+int sx_kafka_queue_bytes = 16384;
 int sx_max_streams = 256;
 int sx_max_views = 256;
 int sx_state_memory = 1048576;
@@ -42,6 +43,11 @@ sx_guc_init(void)
 							"Sets the longest time between two commits of a worker under load.",
 							"Input that is drained is committed at once.", &sx_commit_interval, 100,
 							0, 60000, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("stream.kafka_queue_bytes",
+							"Sets the amount of records of a topic that a worker reads ahead.",
+							"In memory they take three to four times as much.",
+							&sx_kafka_queue_bytes, 16384, 64, 2097151, PGC_SIGHUP, GUC_UNIT_KB,
+							NULL, NULL, NULL);
 	if (process_shared_preload_libraries_in_progress)
 	{
 		DefineCustomIntVariable(

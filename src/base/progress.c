@@ -97,6 +97,30 @@ progress_shmem_request(void)
 	RequestNamedLWLockTranche(PROGRESS_TRANCHE, 1);
 }
 
+void
+sx_progress_set_source(SxProgress *progress, SxSourceHealth health, TimestampTz since,
+					   const char *message)
+{
+	SpinLockAcquire(&progress->mutex);
+	progress->source_health = health;
+	progress->source_since = since;
+	strlcpy(progress->source_message, message, SX_SOURCE_MESSAGE);
+	SpinLockRelease(&progress->mutex);
+}
+
+SxSourceHealth
+sx_progress_get_source(SxProgress *progress, TimestampTz *since, char *message)
+{
+	SxSourceHealth health;
+
+	SpinLockAcquire(&progress->mutex);
+	health = progress->source_health;
+	*since = progress->source_since;
+	memcpy(message, progress->source_message, SX_SOURCE_MESSAGE);
+	SpinLockRelease(&progress->mutex);
+	return health;
+}
+
 /* Sets all that is shown of a slot to "nothing yet". The tokens stay; see the file header. */
 static void
 reset_counters(SxProgress *progress)
@@ -107,7 +131,10 @@ reset_counters(SxProgress *progress)
 	pg_atomic_write_u64(&progress->rows_out, 0);
 	pg_atomic_write_u64(&progress->commit_time, 0);
 	pg_atomic_write_u64(&progress->watermark, (uint64) PG_INT64_MIN);
-	pg_atomic_write_u64(&progress->blocks_behind, 0);
+	pg_atomic_write_u64(&progress->behind, 0);
+	pg_atomic_write_u64(&progress->dead_letters, 0);
+	pg_atomic_write_u64(&progress->tombstones, 0);
+	sx_progress_set_source(progress, SX_SOURCE_OK, 0, "");
 	pg_atomic_write_u32(&progress->worker_pid, 0);
 	for (int i = 0; i < SX_PROGRESS_OPERATORS; i++)
 	{
@@ -135,7 +162,11 @@ init_slot(ProgressSlot *slot, int next_free)
 	pg_atomic_init_u64(&progress->rows_out, 0);
 	pg_atomic_init_u64(&progress->commit_time, 0);
 	pg_atomic_init_u64(&progress->watermark, (uint64) PG_INT64_MIN);
-	pg_atomic_init_u64(&progress->blocks_behind, 0);
+	pg_atomic_init_u64(&progress->behind, 0);
+	pg_atomic_init_u64(&progress->dead_letters, 0);
+	pg_atomic_init_u64(&progress->tombstones, 0);
+	SpinLockInit(&progress->mutex);
+	sx_progress_set_source(progress, SX_SOURCE_OK, 0, "");
 	pg_atomic_init_u32(&progress->worker_pid, 0);
 	for (int i = 0; i < SX_PROGRESS_OPERATORS; i++)
 	{

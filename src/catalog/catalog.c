@@ -39,6 +39,7 @@
 #include "stream_ext/base/wake.h"
 #include "stream_ext/catalog/catalog.h"
 #include "stream_ext/catalog/identity.h"
+#include "stream_ext/catalog/records.h"
 
 /* Columns, in the order of sql/stream_ext--1.0.sql. */
 enum Anum_view
@@ -359,6 +360,7 @@ void
 sx_catalog_drop_source(Oid source)
 {
 	delete_rows("catalog_source", "catalog_source_pkey", Anum_source_source, source);
+	sx_catalog_records_drop(source);
 }
 
 /* Positions */

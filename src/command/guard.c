@@ -137,7 +137,7 @@ guard_object_access(ObjectAccessType access, Oid classid, Oid objectid, int subi
 			sx_progress_drop_at_commit(objectid);
 			sx_wake_at_commit();
 		}
-		else if (sx_is_stream(objectid))
+		else if (sx_is_stream(objectid) || sx_is_kafka(objectid))
 			sx_catalog_drop_source(objectid);
 	}
 }

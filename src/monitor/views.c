@@ -27,6 +27,7 @@
 #include "stream_ext/catalog/options.h"
 #include "stream_ext/monitor/visible.h"
 #include "stream_ext/pipeline/compile.h"
+#include "stream_ext/source/kafka_position.h"
 #include "stream_ext/storage/tail.h"
 #include "stream_ext/worker/launcher.h"
 
@@ -45,6 +46,9 @@ enum
 	VIEWS_ROWS_OUT,
 	VIEWS_LAST_COMMIT,
 	VIEWS_BLOCKS_BEHIND,
+	VIEWS_RECORDS_BEHIND,
+	VIEWS_DEAD_LETTERS,
+	VIEWS_TOMBSTONES,
 	VIEWS_WATERMARK,
 	VIEWS_ERROR_CODE,
 	VIEWS_ERROR_MESSAGE,
@@ -65,7 +69,10 @@ enum
 	POSITIONS_CURSOR,
 	POSITIONS_OPEN_BLOCKS,
 	POSITIONS_RUNNING,
+	POSITIONS_PARTITION,
+	POSITIONS_OFFSET,
 	POSITIONS_WATERMARK,
+	POSITIONS_MAX_TIME,
 	POSITIONS_COLUMNS
 };
 
@@ -146,6 +153,9 @@ static const char *
 view_state(const ViewInfo *info, const SxViewRow *row, SxProgress *progress,
 		   const WorkerSummary *workers, const char **reason)
 {
+	char message[SX_SOURCE_MESSAGE];
+	TimestampTz since;
+
 	*reason = NULL;
 	if (sx_view_options(info->view) == NULL)
 	{
@@ -209,6 +219,20 @@ view_state(const ViewInfo *info, const SxViewRow *row, SxProgress *progress,
 		}
 		return "waiting for a worker";
 	}
+	switch (sx_progress_get_source(progress, &since, message))
+	{
+		case SX_SOURCE_OK:
+			break;
+		case SX_SOURCE_CONNECTING:
+			*reason = message[0] != '\0' ? pstrdup(message) : "No broker has answered yet.";
+			return "connecting";
+		case SX_SOURCE_DEGRADED:
+			*reason = pstrdup(message);
+			return "degraded";
+		case SX_SOURCE_FAILING:
+			*reason = pstrdup(message);
+			return "failing";
+	}
 	if (row->rebuild || !row->caught_up)
 		return "building";
 	return "running";
@@ -232,7 +256,7 @@ put_watermark(Datum *values, bool *nulls, int column, int64 watermark)
 }
 
 static void
-put_counters(Datum *values, bool *nulls, SxProgress *progress)
+put_counters(Datum *values, bool *nulls, SxProgress *progress, bool reads_topic)
 {
 	TimestampTz commit_time = (TimestampTz) pg_atomic_read_u64(&progress->commit_time);
 	uint32 pid = pg_atomic_read_u32(&progress->worker_pid);
@@ -240,8 +264,12 @@ put_counters(Datum *values, bool *nulls, SxProgress *progress)
 	values[VIEWS_COMMITS] = Int64GetDatum((int64) pg_atomic_read_u64(&progress->commits));
 	values[VIEWS_ROWS_IN] = Int64GetDatum((int64) pg_atomic_read_u64(&progress->rows_in));
 	values[VIEWS_ROWS_OUT] = Int64GetDatum((int64) pg_atomic_read_u64(&progress->rows_out));
-	values[VIEWS_BLOCKS_BEHIND] =
-		Int64GetDatum((int64) pg_atomic_read_u64(&progress->blocks_behind));
+	values[VIEWS_BLOCKS_BEHIND] = Int64GetDatum((int64) pg_atomic_read_u64(&progress->behind));
+	values[VIEWS_RECORDS_BEHIND] = values[VIEWS_BLOCKS_BEHIND];
+	nulls[VIEWS_BLOCKS_BEHIND] = reads_topic;
+	nulls[VIEWS_RECORDS_BEHIND] = !reads_topic;
+	values[VIEWS_DEAD_LETTERS] = Int64GetDatum((int64) pg_atomic_read_u64(&progress->dead_letters));
+	values[VIEWS_TOMBSTONES] = Int64GetDatum((int64) pg_atomic_read_u64(&progress->tombstones));
 	values[VIEWS_LAST_COMMIT] = TimestampTzGetDatum(commit_time);
 	nulls[VIEWS_LAST_COMMIT] = commit_time == 0;
 	put_watermark(values, nulls, VIEWS_WATERMARK, (int64) pg_atomic_read_u64(&progress->watermark));
@@ -257,8 +285,29 @@ hide_counters(bool *nulls)
 	nulls[VIEWS_ROWS_OUT] = true;
 	nulls[VIEWS_LAST_COMMIT] = true;
 	nulls[VIEWS_BLOCKS_BEHIND] = true;
+	nulls[VIEWS_RECORDS_BEHIND] = true;
+	nulls[VIEWS_DEAD_LETTERS] = true;
+	nulls[VIEWS_TOMBSTONES] = true;
 	nulls[VIEWS_WATERMARK] = true;
 	nulls[VIEWS_WORKER_PID] = true;
+}
+
+/* Does the view read a topic? False also for one that somebody has locked. */
+static bool
+reads_topic(Oid view)
+{
+	bool result = false;
+	ListCell *lc;
+
+	if (!ConditionalLockRelationOid(view, AccessShareLock))
+		return false;
+	if (SearchSysCacheExists1(RELOID, ObjectIdGetDatum(view)))
+	{
+		foreach(lc, sx_compile_sources(view))
+			result |= get_rel_relkind(lfirst_oid(lc)) == RELKIND_FOREIGN_TABLE;
+	}
+	UnlockRelationOid(view, AccessShareLock);
+	return result;
 }
 
 /* stream.get_views(): a row for each continuous view that the current user may see. */
@@ -287,7 +336,7 @@ stream_ext_get_views(PG_FUNCTION_ARGS)
 		put_text(values, nulls, VIEWS_STATE, view_state(info, row, progress, &workers, &reason));
 		put_text(values, nulls, VIEWS_REASON, reason);
 		if (progress != NULL)
-			put_counters(values, nulls, progress);
+			put_counters(values, nulls, progress, reads_topic(info->view));
 		else
 			hide_counters(nulls);
 		put_text(values, nulls, VIEWS_ERROR_CODE, row ? row->error_code : NULL);
@@ -302,7 +351,30 @@ stream_ext_get_views(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* Adds the row of one (view, source), if the view has a position in it. */
+/* Adds the rows of a position in a topic: one a partition. */
+static void
+put_partitions(ReturnSetInfo *rsinfo, Datum *values, bool *nulls, bytea *bytes)
+{
+	SxKafkaPosition *position =
+		sx_kafka_position_decode(VARDATA_ANY(bytes), VARSIZE_ANY_EXHDR(bytes));
+
+	nulls[POSITIONS_GENERATION] = true;
+	nulls[POSITIONS_CURSOR] = true;
+	nulls[POSITIONS_OPEN_BLOCKS] = true;
+	nulls[POSITIONS_RUNNING] = true;
+	put_watermark(values, nulls, POSITIONS_WATERMARK, position->watermark);
+	for (int i = 0; i < position->npartitions; i++)
+	{
+		SxKafkaPartition *partition = &position->partitions[i];
+
+		values[POSITIONS_PARTITION] = Int32GetDatum(i);
+		values[POSITIONS_OFFSET] = Int64GetDatum(partition->next);
+		put_watermark(values, nulls, POSITIONS_MAX_TIME, partition->max_time);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+}
+
+/* Adds the rows of one (view, source), if the view has a position in it. */
 static void
 put_position(ReturnSetInfo *rsinfo, Oid view, Oid source)
 {
@@ -313,14 +385,22 @@ put_position(ReturnSetInfo *rsinfo, Oid view, Oid source)
 
 	if (bytes == NULL)
 		return;
-	sx_tail_position_summary(sx_tail_position_decode(VARDATA_ANY(bytes), VARSIZE_ANY_EXHDR(bytes)),
-							 &summary);
 	values[POSITIONS_VIEW] = ObjectIdGetDatum(view);
 	values[POSITIONS_SOURCE] = ObjectIdGetDatum(source);
+	if (get_rel_relkind(source) == RELKIND_FOREIGN_TABLE)
+	{
+		put_partitions(rsinfo, values, nulls, bytes);
+		return;
+	}
+	sx_tail_position_summary(sx_tail_position_decode(VARDATA_ANY(bytes), VARSIZE_ANY_EXHDR(bytes)),
+							 &summary);
 	values[POSITIONS_GENERATION] = Int64GetDatum((int64) summary.generation);
 	values[POSITIONS_CURSOR] = Int64GetDatum((int64) summary.cursor);
 	values[POSITIONS_OPEN_BLOCKS] = Int32GetDatum(summary.open_blocks);
 	values[POSITIONS_RUNNING] = Int32GetDatum(summary.running_transactions);
+	nulls[POSITIONS_PARTITION] = true;
+	nulls[POSITIONS_OFFSET] = true;
+	nulls[POSITIONS_MAX_TIME] = true;
 	put_watermark(values, nulls, POSITIONS_WATERMARK, summary.watermark);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }

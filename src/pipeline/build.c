@@ -46,7 +46,7 @@ build(SxPipeline *pipeline, SxViewRow *row, Relation rel, Relation source)
 	sx_catalog_position_delete(pipeline->view);
 	if (flow->aggregate != NULL)
 		sx_aggregate_build(flow->aggregate);
-	reader = sx_source_stream(source, NULL, &restarted);
+	reader = sx_source_create(source, rel->rd_rel->relowner, NULL, &restarted);
 	sx_catalog_position_set(pipeline->view, pipeline->source, reader->methods->position(reader),
 							&pipeline->position_tid);
 	row->rebuild = false;
@@ -69,7 +69,7 @@ must_build(SxPipeline *pipeline, SxViewRow *row, Relation source)
 	if (row->rebuild || row->signature == NULL || position == NULL ||
 		strcmp(row->signature, pipeline->flow->signature) != 0)
 		return true;
-	(void) sx_source_stream(source, position, &restarted);
+	(void) sx_source_create(source, InvalidOid, position, &restarted);
 	return restarted;
 }
 

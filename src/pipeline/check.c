@@ -236,11 +236,14 @@ check_relation(RangeTblEntry *rte, CheckContext *ctx)
 
 	if (rte->tablesample != NULL)
 		refuse(ctx, "TABLESAMPLE is", locate_from_item(ctx, name, 0));
+	if (sx_is_kafka(rte->relid))
+		return;
 	if (!sx_is_stream(rte->relid))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("\"%s\" is not a stream", name != NULL ? name : "?"),
-				 errdetail("This version of stream_ext reads only tables created USING stream."),
+				 errdetail("This version of stream_ext reads tables created USING stream and "
+						   "foreign tables of wrapper kafka."),
 				 position(ctx, locate_from_item(ctx, name, 0))));
 	if (sx_stream_options(rte->relid) == NULL)
 		ereport(ERROR,
@@ -293,7 +296,8 @@ check_from(const Query *query, CheckContext *ctx)
 	if (items == NIL)
 		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						errmsg("a continuous view must read a stream"),
-						errhint("Name a table created USING stream in FROM.")));
+						errhint("Name a table created USING stream, or a foreign table of wrapper "
+								"kafka, in FROM.")));
 	if (list_length(items) > 1)
 		refuse(ctx, "a join is", locate_from_item(ctx, NULL, 1));
 	check_from_item(query, linitial(items), ctx);

@@ -150,10 +150,12 @@ check_memory(SxPipeline *pipeline)
 static void
 poll_source(SxPollGroup *group, instr_time start, uint64 *rows)
 {
+	const SxSourceMethods *methods = group->reader->methods;
 	SxBatch *batch = group->batch;
 	uint64 bytes = 0;
 
 	group->drained = false;
+	group->level = false;
 	while (*rows < (uint64) sx_batch_rows && bytes / 1024 < (uint64) sx_batch_bytes)
 	{
 		ListCell *lc;
@@ -161,9 +163,10 @@ poll_source(SxPollGroup *group, instr_time start, uint64 *rows)
 		sx_frame_reading();
 		CHECK_FOR_INTERRUPTS();
 		sx_batch_reset(batch);
-		if (!group->reader->methods->next(group->reader, batch))
+		if (!methods->next(group->reader, batch))
 		{
 			group->drained = true;
+			group->level = methods->is_level == NULL || methods->is_level(group->reader);
 			break;
 		}
 		*rows += batch->nrows;
@@ -190,14 +193,14 @@ save_member(SxPipeline *pipeline, SxPollGroup *group, bytea *position, bool move
 	if (moved)
 		sx_catalog_position_set(pipeline->view, group->source, position, &pipeline->position_tid);
 	/* rarely: the end of the build, or of a row of failures; not worth waiting for anybody */
-	if (((group->drained && !pipeline->caught_up) || pipeline->has_error) &&
+	if (((group->level && !pipeline->caught_up) || pipeline->has_error) &&
 		sx_catalog_view_lock(pipeline->view, false))
 	{
 		SxViewRow *row = sx_catalog_view(pipeline->view);
 
 		if (row == NULL)
 			return;
-		row->caught_up |= group->drained;
+		row->caught_up |= group->level;
 		sx_catalog_view_clear_error(row);
 		sx_catalog_view_update(row);
 		pipeline->caught_up = row->caught_up;
@@ -205,9 +208,63 @@ save_member(SxPipeline *pipeline, SxPollGroup *group, bytea *position, bool move
 	}
 }
 
+/* Tells how the source is, and what it has left out since the last time. */
+static void
+publish_source(SxProgress *progress, SxPollGroup *group)
+{
+	SxSource *source = group->reader;
+	SxSourceStatus status;
+
+	if (source->methods->status == NULL)
+		return;
+	source->methods->status(source, &status);
+	sx_progress_set_source(progress, status.health, status.since, status.message);
+	pg_atomic_fetch_add_u64(&progress->dead_letters, source->dead_letters - group->dead_letters);
+	pg_atomic_fetch_add_u64(&progress->tombstones, source->tombstones - group->tombstones);
+}
+
+/*
+ * What waiters ask for before the rows of a poll are looked for is covered by that poll. A source
+ * outside of this server has to be asked where it ends now, once for each new waiter.
+ */
+static void
+take_tokens(SxPollGroup *group)
+{
+	const SxSourceMethods *methods = group->reader->methods;
+	uint64 tokens = 0;
+	ListCell *lc;
+
+	foreach(lc, group->members)
+	{
+		SxPipeline *pipeline = lfirst(lc);
+
+		if (pipeline->progress == NULL)
+			continue;
+		pipeline->token = pg_atomic_read_u64(&pipeline->progress->requested);
+		if (pipeline->token > pg_atomic_read_u64(&pipeline->progress->completed))
+			tokens += pipeline->token;
+	}
+	if (methods->mark == NULL || tokens == 0 || (group->marked && tokens == group->mark_tokens))
+		return;
+	group->mark_tokens = tokens;
+	group->marked = methods->mark(group->reader);
+}
+
+/* Has all been read that the tokens stand for? */
+static bool
+tokens_reached(SxPollGroup *group)
+{
+	const SxSourceMethods *methods = group->reader->methods;
+
+	if (methods->mark == NULL)
+		return group->drained;
+	return group->marked && methods->reached(group->reader);
+}
+
 /* After the commit: memory follows, waiters are told. */
 static void
-publish_member(SxPipeline *pipeline, SxPollGroup *group, uint64 rows, uint64 behind, bool committed)
+publish_member(SxPipeline *pipeline, SxPollGroup *group, uint64 rows, uint64 behind, bool committed,
+			   bool reached)
 {
 	SxDataflow *flow = pipeline->flow;
 	SxProgress *progress = pipeline->progress;
@@ -225,7 +282,8 @@ publish_member(SxPipeline *pipeline, SxPollGroup *group, uint64 rows, uint64 beh
 	}
 	pg_atomic_write_u64(&progress->watermark,
 						(uint64) group->reader->methods->watermark(group->reader));
-	pg_atomic_write_u64(&progress->blocks_behind, behind);
+	pg_atomic_write_u64(&progress->behind, behind);
+	publish_source(progress, group);
 	pg_atomic_write_u32(&progress->worker_pid, (uint32) MyProcPid);
 	for (int i = 0; i < flow->noperators && i < SX_PROGRESS_OPERATORS && committed; i++)
 	{
@@ -243,7 +301,7 @@ publish_member(SxPipeline *pipeline, SxPollGroup *group, uint64 rows, uint64 beh
 	/* the source has the number after the operators */
 	if (flow->noperators < SX_PROGRESS_OPERATORS)
 		pg_atomic_write_u64(&progress->operators[flow->noperators].rows_out, flow->first->rows_in);
-	if (group->drained && pipeline->token > pg_atomic_read_u64(&progress->completed))
+	if (reached && pipeline->token > pg_atomic_read_u64(&progress->completed))
 	{
 		pg_atomic_write_u64(&progress->completed, pipeline->token);
 		ConditionVariableBroadcast(&progress->changed);
@@ -272,6 +330,7 @@ sx_group_run(SxPollGroup *group, List **absent, List **stale)
 	bytea *position;
 	bool moved;
 	bool committed;
+	bool reached;
 	uint64 rows = 0;
 	uint64 behind;
 	instr_time start;
@@ -308,16 +367,12 @@ sx_group_run(SxPollGroup *group, List **absent, List **stale)
 	}
 	group->sat_out = false;
 
-	/* what waiters asked for before the snapshot is taken is covered by this poll */
-	foreach(lc, group->members)
-	{
-		SxPipeline *pipeline = lfirst(lc);
-
-		if (pipeline->progress != NULL)
-			pipeline->token = pg_atomic_read_u64(&pipeline->progress->requested);
-	}
 	INSTR_TIME_SET_CURRENT(start);
+	if (group->reader->methods->mark == NULL)
+		take_tokens(group);
 	group->reader->methods->begin(group->reader, source);
+	if (group->reader->methods->mark != NULL)
+		take_tokens(group);
 	PushActiveSnapshot(group->reader->methods->snapshot(group->reader));
 	poll_source(group, start, &rows);
 	poll_ms = elapsed_ms(start);
@@ -334,6 +389,7 @@ sx_group_run(SxPollGroup *group, List **absent, List **stale)
 	PopActiveSnapshot();
 	SX_STOP_POINT("flushed");
 
+	reached = tokens_reached(group);
 	behind = group->reader->methods->behind(group->reader);
 	group->reader->methods->end(group->reader);
 	position = group->reader->methods->position(group->reader);
@@ -361,5 +417,7 @@ sx_group_run(SxPollGroup *group, List **absent, List **stale)
 
 	adapt_interval(group, poll_ms, elapsed_ms(start) - poll_ms);
 	foreach(lc, group->members)
-		publish_member(lfirst(lc), group, rows, behind, committed);
+		publish_member(lfirst(lc), group, rows, behind, committed, reached);
+	group->dead_letters = group->reader->dead_letters;
+	group->tombstones = group->reader->tombstones;
 }

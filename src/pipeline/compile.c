@@ -6,7 +6,8 @@
  * gives expressions whose Vars name columns of the node below. The plan is a chain from one scan
  * up; each node becomes a stage, and each stage an operator:
  *
- *		SeqScan, Result, SubqueryScan	project (filter and expressions)
+ *		SeqScan, ForeignScan, Result,
+ *		SubqueryScan					project (filter and expressions)
  *		Agg								aggregate
  *		Sort, Material					nothing: the rows of a view have no order
  *
@@ -42,6 +43,7 @@
 #include "stream_ext/pipeline/compile.h"
 #include "stream_ext/pipeline/dataflow.h"
 #include "stream_ext/pipeline/plan.h"
+#include "stream_ext/source/kafka_options.h"
 #include "stream_ext/view/view.h"
 
 /* One operator to be. */
@@ -177,6 +179,7 @@ make_chain(PlannedStmt *stmt)
 				plan = ((SubqueryScan *) plan)->subplan;
 				break;
 			case T_SeqScan:
+			case T_ForeignScan:
 				chain->source = rt_fetch(((Scan *) plan)->scanrelid, stmt->rtable)->relid;
 				plan = NULL;
 				break;
@@ -235,6 +238,19 @@ propagate_needed(Chain *chain, TupleDesc source)
 	return bms_add_member(read, 0);
 }
 
+/*
+ * The source as it stands in a signature. What else there is about a topic acts on records that are
+ * read from then on, as the columns of a stream do.
+ */
+static char *
+describe_source(Relation source)
+{
+	if (source->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
+		return psprintf("kafka(%u, %s)", RelationGetRelid(source),
+						quote_literal_cstr(sx_kafka_topic(RelationGetRelid(source))));
+	return psprintf("stream(%u)", RelationGetRelid(source));
+}
+
 /* Makes the operators, from the source up, and connects them. */
 static SxDataflow *
 build_flow(Chain *chain, Oid view, Relation source)
@@ -271,7 +287,7 @@ build_flow(Chain *chain, Oid view, Relation source)
 			op = sx_aggregate_create(flow->estate, stage->spec, input, view, i + 1);
 			flow->aggregate = op;
 			flow->signature =
-				MemoryContextStrdup(cxt, psprintf("stream(%u) %s", chain->source,
+				MemoryContextStrdup(cxt, psprintf("%s %s", describe_source(source),
 												  sx_aggregate_signature(stage->spec, input)));
 			input = sx_aggregate_output(op);
 		}
@@ -289,7 +305,7 @@ build_flow(Chain *chain, Oid view, Relation source)
 		flow->operators[i]->next = flow->operators[i - 1];
 	flow->first = flow->operators[nstages];
 	if (flow->signature == NULL)
-		flow->signature = psprintf("stream(%u) append", chain->source);
+		flow->signature = psprintf("%s append", describe_source(source));
 	/* rows that were read under other policies are not those that the owner sees */
 	if (chain->policies != 0)
 		flow->signature = psprintf("%s policies %08x", flow->signature, chain->policies);
@@ -341,6 +357,8 @@ sx_relation_shape(Relation rel)
 		hash = hash_combine(hash, att->attisdropped);
 		hash = hash_combine(hash, att->atthasmissing);
 	}
+	if (rel->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
+		hash = hash_combine(hash, sx_kafka_shape(rel));
 	/* policies change with the relation's cache entry, so a stream that has any is compiled anew */
 	if (rel->rd_rel->relrowsecurity)
 		hash = hash_combine(hash, (uint32) GetCurrentTimestamp());
@@ -612,10 +630,11 @@ sx_compile_explain(Oid view)
 											  describe_stage(chain, stage)));
 	}
 	rows = lappend(rows,
-				   make_explain_row(list_length(rows) + 1, "stream",
-									quote_qualified_identifier(get_namespace_name(
-																   source->rd_rel->relnamespace),
-															   RelationGetRelationName(source))));
+				   make_explain_row(
+					   list_length(rows) + 1,
+					   source->rd_rel->relkind == RELKIND_FOREIGN_TABLE ? "kafka" : "stream",
+					   quote_qualified_identifier(get_namespace_name(source->rd_rel->relnamespace),
+												  RelationGetRelationName(source))));
 	table_close(source, NoLock);
 	return rows;
 }

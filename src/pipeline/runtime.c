@@ -41,13 +41,15 @@
 #define IDLE_MS   1000
 #define LOCKED_MS 20
 
+/* The same if a source has more that has not arrived yet: the net below its event. */
+#define ARRIVING_MS 100
+
 /* Pause after a failure: a second, doubled with each one, up to a minute. */
 #define MAX_RETRY_SECONDS 60
 
 static int my_number = 0;
 static int my_count = 1;
 static List *pipelines = NIL; /* SxPipeline *, in TopMemoryContext */
-static List *groups = NIL;    /* SxPollGroup *, in TopMemoryContext */
 static bool extension_gone = false;
 static Oid catalog_relid = InvalidOid; /* of stream.catalog_view */
 static bool catalog_changed = true;    /* somebody wrote into it */
@@ -115,152 +117,6 @@ sx_runtime_memory(void)
 	return total;
 }
 
-/* ---------------------------------------------------------------- groups */
-
-static void
-free_group(SxPollGroup *group)
-{
-	ListCell *lc;
-
-	foreach(lc, group->members)
-		((SxPipeline *) lfirst(lc))->group = NULL;
-	groups = list_delete_ptr(groups, group);
-	MemoryContextDelete(group->cxt);
-}
-
-/* Takes a pipeline out of its group; an empty group goes. */
-static void
-detach(SxPipeline *pipeline)
-{
-	SxPollGroup *group = pipeline->group;
-
-	if (group == NULL)
-		return;
-	group->members = list_delete_ptr(group->members, pipeline);
-	pipeline->group = NULL;
-	if (group->members == NIL)
-		free_group(group);
-}
-
-/* (Re)makes the batch of a group for the columns that its members need. */
-static void
-make_batch(SxPollGroup *group)
-{
-	MemoryContext old = MemoryContextSwitchTo(group->cxt);
-	SxBatch *previous = group->batch;
-	Bitmapset *needed = NULL;
-	TupleDesc desc = NULL;
-	ListCell *lc;
-
-	foreach(lc, group->members)
-	{
-		SxDataflow *flow = ((SxPipeline *) lfirst(lc))->flow;
-
-		needed = bms_add_members(needed, flow->needed);
-		desc = flow->source_desc;
-	}
-	group->batch = sx_batch_create(CreateTupleDescCopy(desc), needed);
-	if (previous != NULL)
-		sx_batch_free(previous);
-	MemoryContextSwitchTo(old);
-}
-
-static bool
-same_position(bytea *a, bytea *b)
-{
-	if (a == NULL || b == NULL)
-		return a == b;
-	return VARSIZE_ANY(a) == VARSIZE_ANY(b) && memcmp(a, b, VARSIZE_ANY(a)) == 0;
-}
-
-/* Adds a loaded pipeline to a group that stands where it does, or to a new one. In a transaction. */
-static void
-attach(SxPipeline *pipeline)
-{
-	bytea *position = sx_catalog_position(pipeline->view, pipeline->source);
-	SxPollGroup *group = NULL;
-	MemoryContext cxt;
-	MemoryContext old;
-	Relation rel;
-	bool restarted;
-	ListCell *lc;
-
-	/* a view that has just failed must not take others with it */
-	foreach(lc, groups)
-	{
-		SxPollGroup *candidate = lfirst(lc);
-		SxPipeline *first = linitial(candidate->members);
-
-		if (pipeline->failures == 0 && first->failures == 0 &&
-			candidate->source == pipeline->source &&
-			first->flow->source_shape == pipeline->flow->source_shape &&
-			same_position(candidate->position, position))
-			group = candidate;
-	}
-	if (group == NULL)
-	{
-		cxt = AllocSetContextCreate(TopMemoryContext, "stream_ext poll group",
-									ALLOCSET_DEFAULT_SIZES);
-		rel = table_open(pipeline->source, AccessShareLock);
-		old = MemoryContextSwitchTo(cxt);
-		group = palloc0(sizeof(SxPollGroup));
-		group->cxt = cxt;
-		group->source = pipeline->source;
-		group->generation = sx_catalog_generation(pipeline->source);
-		group->interval = sx_commit_interval;
-		group->reader = sx_source_stream(rel, position, &restarted);
-		if (position != NULL)
-		{
-			group->position = palloc(VARSIZE_ANY(position));
-			memcpy(group->position, position, VARSIZE_ANY(position));
-		}
-		MemoryContextSwitchTo(TopMemoryContext);
-		groups = lappend(groups, group);
-		MemoryContextSwitchTo(old);
-		table_close(rel, NoLock);
-	}
-	old = MemoryContextSwitchTo(group->cxt);
-	group->members = lappend(group->members, pipeline);
-	MemoryContextSwitchTo(old);
-	pipeline->group = group;
-	make_batch(group);
-}
-
-/* Joins groups that have come to stand at the same place. */
-static void
-merge_groups(void)
-{
-	for (int i = 0; i < list_length(groups); i++)
-	{
-		SxPollGroup *into = list_nth(groups, i);
-		SxPipeline *first = linitial(into->members);
-
-		for (int j = list_length(groups) - 1; j > i; j--)
-		{
-			SxPollGroup *from = list_nth(groups, j);
-			SxPipeline *other = linitial(from->members);
-			List *members;
-			ListCell *lc;
-			MemoryContext old;
-
-			if (from->source != into->source || !from->drained || !into->drained || from->sat_out ||
-				into->sat_out || first->failures != 0 || other->failures != 0 ||
-				from->generation != into->generation ||
-				first->flow->source_shape != other->flow->source_shape || from->position == NULL ||
-				!same_position(into->position, from->position))
-				continue;
-			old = MemoryContextSwitchTo(into->cxt);
-			members = list_copy(from->members);
-			free_group(from);
-			foreach(lc, members)
-				((SxPipeline *) lfirst(lc))->group = into;
-			into->members = list_concat(into->members, members);
-			MemoryContextSwitchTo(old);
-			make_batch(into);
-		}
-	}
-}
-
 /* ---------------------------------------------------------------- the list of views */
 
 static SxPipeline *
@@ -277,7 +133,7 @@ find_pipeline(Oid view)
 static void
 drop_pipeline(SxPipeline *pipeline)
 {
-	detach(pipeline);
+	sx_group_detach(pipeline);
 	sx_pipeline_unload(pipeline);
 	pipelines = list_delete_ptr(pipelines, pipeline);
 	MemoryContextDelete(pipeline->cxt);
@@ -381,7 +237,7 @@ update_pipeline(SxViewRow *row)
 	}
 	if (row->paused || row->rebuild)
 	{
-		detach(pipeline);
+		sx_group_detach(pipeline);
 		sx_pipeline_unload(pipeline);
 	}
 }
@@ -514,7 +370,7 @@ fail_pipeline(SxPipeline *pipeline, ErrorData *error)
 {
 	int seconds;
 
-	detach(pipeline);
+	sx_group_detach(pipeline);
 	sx_pipeline_unload(pipeline);
 	if (pipeline->failures < PG_INT32_MAX)
 		pipeline->failures++;
@@ -627,7 +483,7 @@ start_pipeline(SxPipeline *pipeline)
 		if (ok)
 		{
 			PushActiveSnapshot(GetTransactionSnapshot());
-			attach(pipeline);
+			sx_group_attach(pipeline);
 			PopActiveSnapshot();
 			CommitTransactionCommand();
 			if (loaded)
@@ -674,7 +530,7 @@ run_group(SxPollGroup *group)
 		List *members = list_copy(group->members);
 
 		/* members keep their state if they can; their positions are those of the catalog */
-		free_group(group);
+		sx_group_free(group);
 		group = NULL;
 		foreach(lc, members)
 		{
@@ -702,7 +558,7 @@ run_group(SxPollGroup *group)
 	list_free(stale);
 	list_free(absent);
 	if (group != NULL && group->members == NIL)
-		free_group(group);
+		sx_group_free(group);
 }
 
 long
@@ -737,17 +593,18 @@ sx_runtime_cycle(void)
 			wait = Min(wait, LOCKED_MS);
 	}
 
-	todo = list_copy(groups);
+	todo = list_copy(sx_groups);
 	foreach(lc, todo)
 	{
-		if (!list_member_ptr(groups, lfirst(lc)))
+		if (!list_member_ptr(sx_groups, lfirst(lc)))
 			continue;
+		sx_group_align(lfirst(lc));
 		run_group(lfirst(lc));
 		MemoryContextSwitchTo(TopMemoryContext);
 	}
 	list_free(todo);
-	merge_groups();
-	foreach(lc, groups)
+	sx_groups_merge();
+	foreach(lc, sx_groups)
 	{
 		SxPollGroup *group = lfirst(lc);
 
@@ -755,6 +612,8 @@ sx_runtime_cycle(void)
 			wait = Min(wait, LOCKED_MS);
 		else if (!group->drained)
 			wait = 0;
+		else if (!group->level)
+			wait = Min(wait, ARRIVING_MS);
 	}
 	/* pipelines that lost their group are started by the next cycle */
 	foreach(lc, pipelines)

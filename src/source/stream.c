@@ -8,6 +8,7 @@
 #include "postgres.h"
 #include "stream_ext/base/compat.h"
 
+#include "catalog/pg_class.h"
 #include "utils/lsyscache.h"
 
 #include "stream_ext/catalog/catalog.h"
@@ -97,6 +98,14 @@ static const SxSourceMethods stream_methods = {
 	.behind = stream_behind,
 	.snapshot = stream_snapshot,
 };
+
+SxSource *
+sx_source_create(Relation rel, Oid user, bytea *position, bool *restarted)
+{
+	if (rel->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
+		return sx_source_kafka(rel, user, position, restarted);
+	return sx_source_stream(rel, position, restarted);
+}
 
 SxSource *
 sx_source_stream(Relation rel, bytea *position, bool *restarted)

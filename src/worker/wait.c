@@ -46,6 +46,9 @@
 /* Milliseconds for which the launcher may be missing: it starts again after a second. */
 #define LAUNCHER_PATIENCE_MS 10000
 
+/* Milliseconds for which a source may refuse before that ends a wait. */
+#define SOURCE_PATIENCE_MS 5000
+
 /* A view that is waited for. */
 typedef struct ViewWait
 {
@@ -163,7 +166,6 @@ read_row(Oid view)
 	return row;
 }
 
-/* Raises the error that a view has stopped with. */
 /* May the current user see what an error says about the rows of a stream? */
 static bool
 sees_details(Oid view)
@@ -174,6 +176,7 @@ sees_details(Oid view)
 		   (OidIsValid(monitor) && has_privs_of_role(GetUserId(), monitor));
 }
 
+/* Raises the error that a view has stopped with. */
 static void
 raise_view_error(Oid view, const SxViewRow *row)
 {
@@ -237,6 +240,27 @@ require_running(Oid view)
 		raise_view_error(view, row);
 }
 
+/*
+ * Errors out if the source of the view refuses to be read and has for a while: somebody must act, and
+ * a wait without a timeout would last until he does.
+ */
+static void
+require_source(Oid view, SxProgress *progress)
+{
+	char message[SX_SOURCE_MESSAGE];
+	TimestampTz since;
+
+	if (sx_progress_get_source(progress, &since, message) != SX_SOURCE_FAILING ||
+		!TimestampDifferenceExceeds(since, GetCurrentTimestamp(), SOURCE_PATIENCE_MS))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_FDW_UNABLE_TO_ESTABLISH_CONNECTION),
+			 errmsg("the source of continuous view \"%s\" cannot be read", get_rel_name(view)),
+			 sees_details(view) ? errdetail_internal("%s", message)
+								: errdetail("Its owner can see why in stream.views."),
+			 errhint("The worker goes on trying.")));
+}
+
 /* Draws a token for a view. Errors as require_running(), and if there is no progress entry. */
 static void
 begin_wait(ViewWait *wait, Oid view)
@@ -298,6 +322,7 @@ finish_wait(ViewWait *wait, TimestampTz deadline)
 			wait->failures = pg_atomic_read_u64(&progress->failures);
 			AcceptInvalidationMessages();
 			require_running(wait->view);
+			require_source(wait->view, progress);
 			require_workers();
 			if (TimestampDifferenceExceeds(start, now, WORKER_GRACE))
 				require_slot();

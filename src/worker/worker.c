@@ -16,6 +16,8 @@
 #include "postgres.h"
 #include "stream_ext/base/compat.h"
 
+#include <unistd.h>
+
 #include "access/xact.h"
 #include "commands/extension.h"
 #include "pgstat.h"
@@ -29,6 +31,7 @@
 #include "stream_ext/base/progress.h"
 #include "stream_ext/base/wake.h"
 #include "stream_ext/pipeline/runtime.h"
+#include "stream_ext/source/kafka_client.h"
 #include "stream_ext/worker/registry.h"
 
 static SxWorkerStart my_start;
@@ -147,10 +150,43 @@ pin_settings(void)
 	SetConfigOption("application_name", MyBgworkerEntry->bgw_name, PGC_USERSET, PGC_S_OVERRIDE);
 }
 
+/* What ends the sleep of a worker, besides time: its latch, and news from brokers. */
+static WaitEventSet *
+create_wait_events(void)
+{
+	WaitEventSet *events = sx_create_wait_event_set(3);
+
+	AddWaitEventToSet(events, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
+	AddWaitEventToSet(events, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
+	AddWaitEventToSet(events, WL_SOCKET_READABLE, sx_kafka_event_fd(), NULL, NULL);
+	return events;
+}
+
+/* Sleeps for at most 'timeout' ms. */
+static void
+wait_for_work(WaitEventSet *events, long timeout)
+{
+	WaitEvent event;
+	uint64 count;
+
+	if (WaitEventSetWait(events, timeout, &event, 1, WaitEventExtensionNew("StreamWorkerMain")) <
+			1 ||
+		(event.events & WL_SOCKET_READABLE) == 0)
+		return;
+	/*
+	 * Before the queues are read: an event is sent only when one gets its first entry, so what comes
+	 * after they were read is a new one.
+	 */
+	if (read(event.fd, &count, sizeof(count)) < 0 && errno != EAGAIN && errno != EINTR)
+		elog(ERROR, "could not read from eventfd: %m");
+}
+
 /* Entry point of a worker. */
 void
 sx_worker_main(Datum arg)
 {
+	WaitEventSet *events;
+
 	memcpy(&my_start, MyBgworkerEntry->bgw_extra, sizeof(my_start));
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, die);
@@ -166,6 +202,7 @@ sx_worker_main(Datum arg)
 	/* before the first cycle: what commits from now on sets the latch, the rest it sees */
 	sx_wake_attach(MyDatabaseId);
 	sx_runtime_init(my_start.number, my_start.count);
+	events = create_wait_events();
 	report_running();
 
 	for (;;)
@@ -191,7 +228,6 @@ sx_worker_main(Datum arg)
 			continue;
 
 		pgstat_report_activity(STATE_IDLE, NULL);
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Min(wait, 1000),
-						 WaitEventExtensionNew("StreamWorkerMain"));
+		wait_for_work(events, Min(wait, 1000));
 	}
 }

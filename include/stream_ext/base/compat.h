@@ -27,6 +27,7 @@
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "utils/acl.h"
+#include "utils/memutils.h"
 #include "utils/rangetypes.h"
 #include "utils/rel.h"
 #include "utils/wait_event.h"
@@ -55,6 +56,13 @@ typedef bool TU_UpdateIndexes;
 #define index_insert_cleanup(index, info) ((void) 0)
 #define MyProcNumber                      (MyProc->pgprocno)
 #define WaitEventExtensionNew(name)       PG_WAIT_EXTENSION
+#endif
+
+/* A wait event set for the life of the process. */
+#if PG_VERSION_NUM >= 170000
+#define sx_create_wait_event_set(nevents) CreateWaitEventSet(NULL, nevents)
+#else
+#define sx_create_wait_event_set(nevents) CreateWaitEventSet(TopMemoryContext, nevents)
 #endif
 
 /* Indexes such as BRIN that need an entry also when an update was heap-only: since 16. */

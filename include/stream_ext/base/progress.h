@@ -8,8 +8,20 @@
 #include "datatype/timestamp.h"
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
+#include "storage/spin.h"
 
 #define SX_PROGRESS_OPERATORS 8
+
+/* Can the source of a view be read? */
+typedef enum SxSourceHealth
+{
+	SX_SOURCE_OK,
+	SX_SOURCE_CONNECTING, /* no answer yet */
+	SX_SOURCE_DEGRADED,   /* it went away and may come back */
+	SX_SOURCE_FAILING     /* it refuses; somebody must act */
+} SxSourceHealth;
+
+#define SX_SOURCE_MESSAGE 256
 
 /* Counters of one operator of the running dataflow. Written by the worker only. */
 typedef struct SxOperatorCounters
@@ -38,13 +50,19 @@ typedef struct SxProgress
 	pg_atomic_uint64 failures; /* errors of the view; a waiter looks at the catalog when it moves */
 	ConditionVariable changed; /* broadcast when completed or failures moves */
 	pg_atomic_uint64 commits;
-	pg_atomic_uint64 rows_in;       /* rows read from the sources */
-	pg_atomic_uint64 rows_out;      /* rows written to the view */
-	pg_atomic_uint64 commit_time;   /* TimestampTz of the last commit with input; 0 none */
-	pg_atomic_uint64 watermark;     /* int64 as uint64; PG_INT64_MIN none */
-	pg_atomic_uint64 blocks_behind; /* blocks of the source not read yet, at the last poll */
-	pg_atomic_uint32 worker_pid;    /* 0: no worker has it */
+	pg_atomic_uint64 rows_in;     /* rows read from the sources */
+	pg_atomic_uint64 rows_out;    /* rows written to the view */
+	pg_atomic_uint64 commit_time; /* TimestampTz of the last commit with input; 0 none */
+	pg_atomic_uint64 watermark;   /* int64 as uint64; PG_INT64_MIN none */
+	pg_atomic_uint64 behind; /* blocks or records of the source not read yet, at the last poll */
+	pg_atomic_uint64 dead_letters; /* records of the source that could not be decoded */
+	pg_atomic_uint64 tombstones;   /* records of the source without a value, left out */
+	pg_atomic_uint32 worker_pid;   /* 0: no worker has it */
 	SxOperatorCounters operators[SX_PROGRESS_OPERATORS];
+	slock_t mutex; /* guards what follows; see sx_progress_set_source() */
+	SxSourceHealth source_health;
+	TimestampTz source_since;
+	char source_message[SX_SOURCE_MESSAGE];
 } SxProgress;
 
 extern void sx_progress_init(void);
@@ -57,6 +75,12 @@ extern void sx_progress_init(void);
  * that is being dropped would stay.
  */
 extern SxProgress *sx_progress_get(Oid view, bool create);
+
+/* Sets and reads how the source of a view is; 'message' has room for SX_SOURCE_MESSAGE bytes. */
+extern void sx_progress_set_source(SxProgress *progress, SxSourceHealth health, TimestampTz since,
+								   const char *message);
+extern SxSourceHealth sx_progress_get_source(SxProgress *progress, TimestampTz *since,
+											 char *message);
 
 /* Frees the entry of a view when the current transaction commits (DROP). */
 extern void sx_progress_drop_at_commit(Oid view);

@@ -51,12 +51,18 @@ struct SxPollGroup
 {
 	MemoryContext cxt;
 	Oid source;
+	Oid user; /* whose rights to the source matter; InvalidOid: they are checked for each view */
 	uint64 generation;
 	SxSource *reader;
 	SxBatch *batch;  /* has all columns that any member needs */
 	bytea *position; /* as committed last; NULL: never */
 	List *members;   /* SxPipeline * */
-	bool drained;    /* at the last commit */
+	bool drained;    /* at the last commit: there was no more to read at that moment */
+	bool level;      /* and all that the source had was read */
+	bool marked;     /* 'mark_tokens' is what the reader's mark was set for */
+	uint64 mark_tokens;
+	uint64 dead_letters; /* of the reader, as far as they have been published */
+	uint64 tombstones;
 	bool sat_out;    /* the last cycle could not lock what it needs */
 	double interval; /* ms between commits under load, adapted to the cost of a flush */
 };
@@ -94,6 +100,26 @@ extern bool sx_pipeline_load(SxPipeline *pipeline);
 
 /* Forgets the pipeline's dataflow. The caller has taken it out of its group. */
 extern void sx_pipeline_unload(SxPipeline *pipeline);
+
+/* ---- group.c: which views read together */
+
+/* SxPollGroup *, in TopMemoryContext. */
+extern List *sx_groups;
+
+/* Adds a loaded pipeline to a group that stands where it does, or to a new one. In a transaction. */
+extern void sx_group_attach(SxPipeline *pipeline);
+
+/* Takes a pipeline out of its group; an empty group goes. */
+extern void sx_group_detach(SxPipeline *pipeline);
+
+/* Frees a group; its members have none then. */
+extern void sx_group_free(SxPollGroup *group);
+
+/* Before a group is run: lets one that is behind come to stand where another one stands. */
+extern void sx_group_align(SxPollGroup *group);
+
+/* Joins groups that have come to stand at the same place. */
+extern void sx_groups_merge(void);
 
 /* ---- commit.c: the one transaction of a cycle */
 

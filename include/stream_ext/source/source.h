@@ -8,9 +8,18 @@
 #include "utils/relcache.h"
 #include "utils/snapshot.h"
 
+#include "stream_ext/base/progress.h"
 #include "stream_ext/batch/batch.h"
 
 typedef struct SxSource SxSource;
+
+/* What keeps a source from giving rows, as users see it. */
+typedef struct SxSourceStatus
+{
+	SxSourceHealth health;
+	TimestampTz since;   /* of anything but SX_SOURCE_OK */
+	const char *message; /* a full sentence or what a library said; "" if there is nothing to say */
+} SxSourceStatus;
 
 /*
  * A source as one poll group of a worker reads it. All calls are made in a transaction; begin ..
@@ -41,19 +50,48 @@ typedef struct SxSourceMethods
 
 	/* The snapshot that rows of the poll are judged by. */
 	Snapshot (*snapshot)(SxSource *source);
+
+	/*
+	 * The rest is for sources outside of this server, NULL for others. After next() has said that
+	 * nothing is there: has all been read that was there? (It may be on its way.)
+	 */
+	bool (*is_level)(SxSource *source);
+
+	/*
+	 * Between begin() and next(): notes where the source ends at this moment; false: it cannot be
+	 * found out. reached(): has all before that been read?
+	 */
+	bool (*mark)(SxSource *source);
+	bool (*reached)(SxSource *source);
+
+	/*
+	 * Do not read past where 'leader', another reader of the same source, stands, so that both come
+	 * to stand at the same place; false: it is not ahead. NULL: read on. Outside of a poll.
+	 */
+	bool (*follow)(SxSource *source, SxSource *leader);
+
+	/* What is wrong with it. */
+	void (*status)(SxSource *source, SxSourceStatus *status);
 } SxSourceMethods;
 
 struct SxSource
 {
 	const SxSourceMethods *methods;
 	Oid relid;
+	/* since the source was made: */
+	uint64 dead_letters; /* records that could not be decoded */
+	uint64 tombstones;   /* records without a value that were left out */
 };
 
 /*
- * Makes a source for a stream table that stands at 'position', or at the beginning of the present
- * generation if that is NULL or of an earlier generation; *restarted tells the latter. Lives in
- * the current memory context.
+ * Makes a source for a relation that stands at 'position', or at the beginning if that is NULL or
+ * does not belong to what the relation is now; *restarted tells the latter. It reads as 'user' has
+ * the right to. Lives in the current memory context, with what it opens.
  */
+extern SxSource *sx_source_create(Relation rel, Oid user, bytea *position, bool *restarted);
+
+/* Of the kinds of relations, for sx_source_create(). */
 extern SxSource *sx_source_stream(Relation rel, bytea *position, bool *restarted);
+extern SxSource *sx_source_kafka(Relation rel, Oid user, bytea *position, bool *restarted);
 
 #endif /* STREAM_EXT_SOURCE_SOURCE_H */

@@ -1,0 +1,272 @@
+/*
+ * kafka_start.c
+ *		Where the reader of a topic begins, and what happens when it cannot go on.
+ *
+ * Nothing here waits for a broker for long: other views of the worker are waiting, too. What a
+ * broker has to be asked is asked with a short timeout, and when there was no answer not again
+ * before a pause. The topic's partitions are asked for every ten seconds.
+ *
+ * Offsets alone do not say that a topic is still the same. When reading starts at a remembered
+ * position, it starts at the last record that was read, and kafka.c compares. What cannot be gone on
+ * with is an error of all views that read here: records that were deleted before they were read
+ * (unless the table says on_gap 'earliest': then the gap is noted), an end before the position,
+ * fewer partitions than there were.
+ */
+#include "postgres.h"
+#include "stream_ext/base/compat.h"
+
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "stream_ext/base/guc.h"
+#include "stream_ext/catalog/records.h"
+
+#include "kafka_source.h"
+
+/* ms that a broker is given to answer which did not answer before. */
+#define CONNECT_MS 100
+
+/* Partitions are asked for this often; and again after no answer, a pause that doubles. */
+#define PARTITIONS_US    (10 * USECS_PER_SEC)
+#define FIRST_PAUSE_US   (200 * INT64CONST(1000))
+#define LONGEST_PAUSE_US (5 * USECS_PER_SEC)
+
+/* us between two lines in the log about the state of a source. */
+#define LOG_PAUSE_US (10 * USECS_PER_SEC)
+
+uint64 sx_kafka_option_changes = 1;
+
+void
+sx_kafka_close(SxKafkaSource *source)
+{
+	if (source->client != NULL)
+		sx_kafka_client_close(source->client);
+	source->client = NULL;
+	source->has_partitions = false;
+	for (int i = 0; i < source->position->npartitions; i++)
+		source->position->partitions[i].is_started = false;
+}
+
+void
+sx_kafka_refuse_topic(SxKafkaSource *source, int partition, const char *what)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FDW_ERROR),
+			 errmsg("topic \"%s\" is not the one that was read before", source->options->topic),
+			 errdetail("Partition %d: %s", partition, what),
+			 errhint("If it was deleted and made anew, REFRESH MATERIALIZED VIEW builds the view "
+					 "from what it holds now.")));
+}
+
+/* Records from 'next' up to 'first' were deleted before they were read. */
+static void
+pass_gap(SxKafkaSource *source, int partition, int64 first)
+{
+	SxKafkaPartition *p = &source->position->partitions[partition];
+	const SxKafkaOptions *options = source->options;
+
+	if (!options->skip_gaps)
+		ereport(ERROR,
+				(errcode(ERRCODE_FDW_ERROR),
+				 errmsg("records of topic \"%s\" were deleted before they were read",
+						options->topic),
+				 errdetail("Partition %d is to be read from offset " INT64_FORMAT
+						   ", its oldest record has offset " INT64_FORMAT ".",
+						   partition, p->next, first),
+				 errhint("ALTER FOREIGN TABLE .. OPTIONS (ADD on_gap 'earliest') goes on with the "
+						 "oldest record and notes the gap in stream.gaps. REFRESH MATERIALIZED "
+						 "VIEW builds the view from what is left.")));
+	if (sx_catalog_gap_add(source->base.relid, options->topic, partition, p->next, first))
+		ereport(WARNING, (errcode(ERRCODE_FDW_ERROR),
+						  errmsg("records of topic \"%s\" were deleted before they were read",
+								 options->topic),
+						  errdetail("Partition %d: offsets " INT64_FORMAT " to " INT64_FORMAT ".",
+									partition, p->next, first - 1)));
+	p->next = first;
+	p->last = -1;
+	p->is_verified = true;
+}
+
+/* The broker says that it has no record at the offset that it was asked for. */
+static void
+resolve_out_of_range(SxKafkaSource *source)
+{
+	const SxKafkaStatus *status = sx_kafka_client_status(source->client);
+	int partition = status->partition;
+	SxKafkaPartition *p;
+	int64 first;
+	int64 end;
+
+	if (partition < 0 || partition >= source->position->npartitions)
+		return;
+	p = &source->position->partitions[partition];
+	if (!sx_kafka_client_range(source->client, partition, &first, &end, SX_KAFKA_ANSWER_MS))
+		return;
+	if (p->next > end)
+		sx_kafka_refuse_topic(source, partition,
+							  psprintf("It ends at offset " INT64_FORMAT
+									   ", but has been read up to "
+									   "offset " INT64_FORMAT ".",
+									   end, p->next));
+	if (p->next < first)
+		pass_gap(source, partition, first);
+	/* only the record that was read last is gone, or the range has moved meanwhile */
+	p->is_verified = true;
+	sx_kafka_client_start(source->client, partition, p->next);
+}
+
+/* Reads the options, and makes what depends on them. */
+static void
+read_options(SxKafkaSource *source, Relation rel)
+{
+	MemoryContext old;
+
+	if (source->options != NULL && source->changes == sx_kafka_option_changes)
+		return;
+	sx_kafka_close(source);
+	if (source->decoder != NULL)
+		sx_decoder_free(source->decoder);
+	source->decoder = NULL;
+	source->options = NULL;
+	MemoryContextReset(source->options_cxt);
+	source->changes = sx_kafka_option_changes;
+	old = MemoryContextSwitchTo(source->options_cxt);
+	source->options = sx_kafka_options(rel, source->user);
+	source->decoder = sx_decoder_create(rel, &source->options->format);
+	MemoryContextSwitchTo(old);
+}
+
+static void
+open_client(SxKafkaSource *source)
+{
+	const SxKafkaStatus *status;
+
+	if (source->client != NULL)
+	{
+		status = sx_kafka_client_status(source->client);
+		if (status->trouble != SX_KAFKA_FATAL)
+			return;
+		ereport(LOG, (errmsg("client for topic \"%s\" is opened anew", source->options->topic),
+					  errdetail_internal("%s", status->message)));
+		sx_kafka_close(source);
+	}
+	source->client = sx_kafka_client_open(source->options, sx_kafka_queue_bytes);
+	source->ask_at = 0;
+	source->pause = FIRST_PAUSE_US;
+}
+
+/*
+ * Finds out where a partition starts; true if it is known now. The ones that the topic has at first
+ * start where the table says, those that are added later at their first record.
+ */
+static bool
+resolve_start(SxKafkaSource *source, int partition, bool is_first)
+{
+	SxKafkaPartition *p = &source->position->partitions[partition];
+	const SxKafkaOptions *options = source->options;
+	int64 first;
+	int64 end;
+
+	if (!sx_kafka_client_range(source->client, partition, &first, &end, SX_KAFKA_ANSWER_MS))
+		return false;
+	if (is_first && options->start == SX_START_LATEST)
+		first = end;
+	else if (options->start == SX_START_TIME &&
+			 !sx_kafka_client_offset_at(source->client, partition, options->start_time, &first,
+										SX_KAFKA_ANSWER_MS))
+		return false;
+	p->next = first;
+	return true;
+}
+
+/*
+ * Asks for the number of partitions and takes in new ones. All or none of the first ones: where
+ * they start is fixed by the same commit.
+ */
+static void
+look_for_partitions(SxKafkaSource *source, TimestampTz now)
+{
+	SxKafkaPosition *position = source->position;
+	bool is_first = position->npartitions == 0;
+	int known = position->npartitions;
+	int npartitions;
+	int i;
+
+	npartitions =
+		sx_kafka_client_partitions(source->client,
+								   source->has_partitions ? SX_KAFKA_ANSWER_MS : CONNECT_MS);
+	if (npartitions < 0)
+	{
+		source->ask_at = GetCurrentTimestamp() + source->pause;
+		source->pause = Min(source->pause * 2, LONGEST_PAUSE_US);
+		return;
+	}
+	if (npartitions < known)
+		sx_kafka_refuse_topic(source, npartitions,
+							  psprintf("The topic has %d partitions, but had %d.", npartitions,
+									   known));
+	sx_kafka_position_extend(position, npartitions, now);
+	for (i = known; i < npartitions; i++)
+		if (!resolve_start(source, i, is_first))
+			break;
+	/* they are asked for again; a part of the first ones must not be taken for all of them */
+	if (i < npartitions)
+		position->npartitions = is_first ? 0 : i;
+	source->has_partitions = i == npartitions;
+	source->pause = FIRST_PAUSE_US;
+	source->ask_at = i == npartitions ? now + PARTITIONS_US : 0;
+}
+
+static void
+start_partitions(SxKafkaSource *source)
+{
+	for (int i = 0; i < source->position->npartitions; i++)
+	{
+		SxKafkaPartition *p = &source->position->partitions[i];
+
+		if (p->is_started)
+			continue;
+		p->is_verified = p->is_verified || p->last < 0;
+		sx_kafka_client_start(source->client, i, p->is_verified ? p->next : p->last);
+		p->is_started = true;
+	}
+}
+
+static void
+log_trouble(SxKafkaSource *source, TimestampTz now)
+{
+	const SxKafkaStatus *status = sx_kafka_client_status(source->client);
+
+	if (status->trouble == source->logged || now - source->logged_at < LOG_PAUSE_US)
+		return;
+	/* a client that has just been opened has not been refused */
+	if (status->trouble == SX_KAFKA_CONNECTING && now - status->since < LOG_PAUSE_US)
+		return;
+	if (status->trouble == SX_KAFKA_OK)
+		ereport(LOG, (errmsg("topic \"%s\" is being read again", source->options->topic)));
+	else
+		ereport(LOG, (errmsg("topic \"%s\" cannot be read", source->options->topic),
+					  status->message[0] != '\0' ? errdetail_internal("%s", status->message) : 0));
+	source->logged = status->trouble;
+	source->logged_at = now;
+}
+
+void
+sx_kafka_start(SxKafkaSource *source, Relation rel)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	read_options(source, rel);
+	open_client(source);
+	if (source->ask_at <= now)
+		look_for_partitions(source, now);
+	start_partitions(source);
+}
+
+void
+sx_kafka_check_status(SxKafkaSource *source)
+{
+	if (sx_kafka_client_status(source->client)->trouble == SX_KAFKA_OUT_OF_RANGE)
+		resolve_out_of_range(source);
+	log_trouble(source, GetCurrentTimestamp());
+}
