@@ -19,6 +19,10 @@
 #include "catalog/objectaccess.h"
 #include "catalog/pg_attribute.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_foreign_table.h"
+#include "commands/defrem.h"
+#include "foreign/foreign.h"
+#include "nodes/makefuncs.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -60,28 +64,93 @@ read_altered_column(Oid relid, AttrNumber attno)
 	return result;
 }
 
-/* Options of a stream if this column, by its name in the syscache, is its event time; else NIL. */
-static List *
-options_if_event_time(Oid relid, AttrNumber attno, char **column)
+/* Name of the event time column of a stream or topic, NULL: none. */
+static const char *
+get_event_time(Oid relid)
 {
-	char *label = sx_label_get(relid);
-	List *options = label ? sx_label_parse(label) : NIL;
-	const char *event_time = sx_option_find(options, "event_time");
+	ListCell *lc;
+
+	if (sx_is_stream(relid))
+	{
+		char *label = sx_label_get(relid);
+
+		return label != NULL ? sx_option_find(sx_label_parse(label), "event_time") : NULL;
+	}
+	foreach(lc, GetForeignTable(relid)->options)
+	{
+		DefElem *def = lfirst_node(DefElem, lc);
+
+		if (strcmp(def->defname, "event_time") == 0)
+			return defGetString(def);
+	}
+	return NULL;
+}
+
+/* Is this column, by its name in the syscache, the event time of the relation? */
+static bool
+is_event_time(Oid relid, AttrNumber attno, char **column)
+{
+	const char *event_time = get_event_time(relid);
 
 	*column = get_attname(relid, attno, true);
-	if (event_time == NULL || *column == NULL || strcmp(event_time, *column) != 0)
-		return NIL;
-	return options;
+	return event_time != NULL && *column != NULL && strcmp(event_time, *column) == 0;
+}
+
+/* Sets option event_time of a foreign table, as ALTER FOREIGN TABLE .. OPTIONS would. */
+static void
+set_foreign_event_time(Oid relid, const char *column)
+{
+	Relation rel = table_open(ForeignTableRelationId, RowExclusiveLock);
+	HeapTuple tuple = SearchSysCacheCopy1(FOREIGNTABLEREL, ObjectIdGetDatum(relid));
+	DefElem *def = makeDefElem("event_time", (Node *) makeString(pstrdup(column)), -1);
+	Datum values[Natts_pg_foreign_table] = {0};
+	bool nulls[Natts_pg_foreign_table] = {0};
+	bool replace[Natts_pg_foreign_table] = {0};
+	bool isnull;
+	Datum options;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for foreign table %u", relid);
+	options = SysCacheGetAttr(FOREIGNTABLEREL, tuple, Anum_pg_foreign_table_ftoptions, &isnull);
+	def->defaction = DEFELEM_SET;
+	values[Anum_pg_foreign_table_ftoptions - 1] =
+		transformGenericOptions(ForeignTableRelationId, options, list_make1(def), InvalidOid);
+	replace[Anum_pg_foreign_table_ftoptions - 1] = true;
+	tuple = heap_modify_tuple(tuple, RelationGetDescr(rel), values, nulls, replace);
+	CatalogTupleUpdate(rel, &tuple->t_self, tuple);
+	table_close(rel, RowExclusiveLock);
+}
+
+static void
+set_event_time(Oid relid, const char *column)
+{
+	if (sx_is_stream(relid))
+	{
+		List *options = sx_label_parse(sx_label_get(relid));
+
+		sx_label_set(relid, sx_label_write(sx_option_set(options, "event_time", column)));
+	}
+	else
+		set_foreign_event_time(relid, column);
+	CacheInvalidateRelcacheByRelid(relid);
+	sx_wake_at_commit();
+}
+
+/* How the user takes the event time away. */
+static const char *
+reset_hint(Oid relid)
+{
+	return sx_is_stream(relid) ? "Use ALTER TABLE .. RESET (stream.event_time) first."
+							   : "Use ALTER FOREIGN TABLE .. OPTIONS (DROP event_time) first.";
 }
 
 static void
 column_altered(Oid relid, AttrNumber attno)
 {
 	char *column;
-	List *options = options_if_event_time(relid, attno, &column);
 	Form_pg_attribute altered;
 
-	if (options == NIL)
+	if (!is_event_time(relid, attno, &column))
 		return;
 	altered = read_altered_column(relid, attno);
 	if (altered == NULL)
@@ -90,14 +159,9 @@ column_altered(Oid relid, AttrNumber attno)
 		ereport(ERROR, (errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
 						errmsg("type of column \"%s\" cannot be changed", column),
 						errdetail("It is the event time of stream \"%s\".", get_rel_name(relid)),
-						errhint("Use ALTER TABLE .. RESET (stream.event_time) first.")));
+						errhint("%s", reset_hint(relid))));
 	if (strcmp(NameStr(altered->attname), column) != 0)
-	{
-		options = sx_option_set(options, "event_time", NameStr(altered->attname));
-		sx_label_set(relid, sx_label_write(options));
-		CacheInvalidateRelcacheByRelid(relid);
-		sx_wake_at_commit();
-	}
+		set_event_time(relid, NameStr(altered->attname));
 }
 
 static void
@@ -105,11 +169,17 @@ column_dropped(Oid relid, AttrNumber attno)
 {
 	char *column;
 
-	if (options_if_event_time(relid, attno, &column) != NIL)
+	if (is_event_time(relid, attno, &column))
 		ereport(ERROR, (errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
 						errmsg("column \"%s\" cannot be dropped", column),
 						errdetail("It is the event time of stream \"%s\".", get_rel_name(relid)),
-						errhint("Use ALTER TABLE .. RESET (stream.event_time) first.")));
+						errhint("%s", reset_hint(relid))));
+}
+
+static bool
+is_source(Oid relid)
+{
+	return sx_is_stream(relid) || sx_is_kafka(relid);
 }
 
 static void
@@ -121,12 +191,12 @@ guard_object_access(ObjectAccessType access, Oid classid, Oid objectid, int subi
 		return;
 	if (access == OAT_POST_ALTER && subid > 0)
 	{
-		if (sx_is_stream(objectid))
+		if (is_source(objectid))
 			column_altered(objectid, subid);
 	}
 	else if (access == OAT_DROP && subid > 0)
 	{
-		if (sx_is_stream(objectid))
+		if (is_source(objectid))
 			column_dropped(objectid, subid);
 	}
 	else if (access == OAT_DROP)
@@ -137,7 +207,7 @@ guard_object_access(ObjectAccessType access, Oid classid, Oid objectid, int subi
 			sx_progress_drop_at_commit(objectid);
 			sx_wake_at_commit();
 		}
-		else if (sx_is_stream(objectid) || sx_is_kafka(objectid))
+		else if (is_source(objectid))
 			sx_catalog_drop_source(objectid);
 	}
 }
