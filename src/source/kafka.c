@@ -231,6 +231,8 @@ pass_ends(SxKafkaSource *source)
 		SxKafkaPartition *p = &source->position->partitions[i];
 		int64 end = p->is_started ? sx_kafka_client_end_reached(source->client, i) : -1;
 
+		if (end >= 0 && end < p->next && !p->is_verified)
+			sx_kafka_check_end(source, i);
 		if (p->limit >= 0)
 			end = Min(end, p->limit);
 		if (end <= p->next)
@@ -277,13 +279,17 @@ fetch_records(SxKafkaSource *source)
 
 	if (source->position->npartitions == 0)
 		return false;
-	if (sx_kafka_client_poll(source->client, source->buffer, max_bytes, 0) > 0)
+	(void) sx_kafka_client_poll(source->client, source->buffer, max_bytes, 0);
+	sx_kafka_check_status(source);
+	if (source->buffer->nrecords > 0)
 		return true;
 	pass_ends(source);
 	if (sx_kafka_client_status(source->client)->trouble != SX_KAFKA_OK ||
 		kafka_is_level(&source->base))
 		return false;
-	return sx_kafka_client_poll(source->client, source->buffer, max_bytes, FETCH_MS) > 0;
+	(void) sx_kafka_client_poll(source->client, source->buffer, max_bytes, FETCH_MS);
+	sx_kafka_check_status(source);
+	return source->buffer->nrecords > 0;
 }
 
 static bool

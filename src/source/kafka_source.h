@@ -29,6 +29,7 @@ typedef struct SxKafkaSource
 	int nhighest;
 	TimestampTz ask_at;    /* not before, for the partitions */
 	int64 pause;           /* us until the next try after no answer */
+	bool has_failed;       /* the topic was refused or unknown, and has not been read since */
 	bool has_partitions;   /* the topic has answered since the client was opened */
 	SxKafkaTrouble logged; /* the state that the log knows of */
 	TimestampTz logged_at;
@@ -51,6 +52,9 @@ extern void sx_kafka_start(SxKafkaSource *source, Relation rel);
 
 /* After events have been taken in: acts on an offset out of range, and logs what is wrong. */
 extern void sx_kafka_check_status(SxKafkaSource *source);
+
+/* At the end of a partition that comes before its position: is that the end of the topic? */
+extern void sx_kafka_check_end(SxKafkaSource *source, int partition);
 
 /* Raises that the topic has other contents than what was read before; 'what' is a sentence. */
 extern void sx_kafka_refuse_topic(SxKafkaSource *source, int partition, const char *what);

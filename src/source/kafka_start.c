@@ -58,6 +58,15 @@ sx_kafka_refuse_topic(SxKafkaSource *source, int partition, const char *what)
 					 "from what it holds now.")));
 }
 
+static void
+refuse_end(SxKafkaSource *source, int partition, int64 end)
+{
+	sx_kafka_refuse_topic(source, partition,
+						  psprintf("It ends at offset " INT64_FORMAT
+								   ", but has been read up to offset " INT64_FORMAT ".",
+								   end, source->position->partitions[partition].next));
+}
+
 /* Records from 'next' up to 'first' were deleted before they were read. */
 static void
 pass_gap(SxKafkaSource *source, int partition, int64 first)
@@ -103,11 +112,7 @@ resolve_out_of_range(SxKafkaSource *source)
 	if (!sx_kafka_client_range(source->client, partition, &first, &end, SX_KAFKA_ANSWER_MS))
 		return;
 	if (p->next > end)
-		sx_kafka_refuse_topic(source, partition,
-							  psprintf("It ends at offset " INT64_FORMAT
-									   ", but has been read up to "
-									   "offset " INT64_FORMAT ".",
-									   end, p->next));
+		refuse_end(source, partition, end);
 	if (p->next < first)
 		pass_gap(source, partition, first);
 	/* only the record that was read last is gone, or the range has moved meanwhile */
@@ -224,7 +229,7 @@ start_partitions(SxKafkaSource *source)
 	{
 		SxKafkaPartition *p = &source->position->partitions[i];
 
-		if (p->is_started)
+		if (p->is_started || (p->limit >= 0 && p->next >= p->limit))
 			continue;
 		p->is_verified = p->is_verified || p->last < 0;
 		sx_kafka_client_start(source->client, i, p->is_verified ? p->next : p->last);
@@ -263,10 +268,55 @@ sx_kafka_start(SxKafkaSource *source, Relation rel)
 	start_partitions(source);
 }
 
+/*
+ * The topic is back after it was refused or unknown. It may be another one by now, so what has
+ * arrived is thrown away, and reading starts again with the comparison.
+ */
+static void
+start_again(SxKafkaSource *source)
+{
+	sx_record_buffer_reset(source->buffer);
+	for (int i = 0; i < source->position->npartitions; i++)
+	{
+		SxKafkaPartition *p = &source->position->partitions[i];
+
+		if (p->is_started)
+			sx_kafka_client_stop(source->client, i);
+		p->is_started = false;
+		p->is_verified = p->last < 0;
+	}
+	source->ask_at = 0;
+}
+
 void
 sx_kafka_check_status(SxKafkaSource *source)
 {
-	if (sx_kafka_client_status(source->client)->trouble == SX_KAFKA_OUT_OF_RANGE)
+	SxKafkaTrouble trouble = sx_kafka_client_status(source->client)->trouble;
+
+	if (trouble == SX_KAFKA_OUT_OF_RANGE)
 		resolve_out_of_range(source);
+	else if (trouble == SX_KAFKA_FAILING)
+		source->has_failed = true;
+	else if (trouble == SX_KAFKA_OK && source->has_failed)
+	{
+		source->has_failed = false;
+		start_again(source);
+	}
 	log_trouble(source, GetCurrentTimestamp());
+}
+
+/* At the end of a partition that was started at its last record, without having seen that. */
+void
+sx_kafka_check_end(SxKafkaSource *source, int partition)
+{
+	SxKafkaPartition *p = &source->position->partitions[partition];
+	int64 first;
+	int64 end;
+
+	if (!sx_kafka_client_range(source->client, partition, &first, &end, SX_KAFKA_ANSWER_MS))
+		return;
+	if (end < p->next)
+		refuse_end(source, partition, end);
+	p->is_verified = true;
+	sx_kafka_client_start(source->client, partition, p->next);
 }
