@@ -104,6 +104,20 @@ typedef bool TU_UpdateIndexes;
 #define sx_flatten_group_exprs(query, node) ((Node *) (node))
 #endif
 
+/* Subtransactions while a parallel plan runs: since 17. */
+#if PG_VERSION_NUM >= 170000
+#define sx_parallel_subtransactions true
+#else
+#define sx_parallel_subtransactions false
+#endif
+
+/* CHECK constraints that are NOT ENFORCED: since 18. */
+#if PG_VERSION_NUM >= 180000
+#define sx_check_is_enforced(check) ((check)->ccenforced)
+#else
+#define sx_check_is_enforced(check) ((void) (check), true)
+#endif
+
 /* Interval values were finite before PostgreSQL 17. */
 #ifndef INTERVAL_NOT_FINITE
 #define INTERVAL_NOT_FINITE(i) false

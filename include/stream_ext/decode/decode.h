@@ -74,15 +74,16 @@ typedef struct SxDecodeResult
  * Does the format fit the columns? Raises what is wrong: two origins for a column, a type that its
  * origin cannot have, a JSON path that is none, raw with more than one column from the value ..
  */
-extern void sx_format_check(const SxFormat *format, TupleDesc desc, const char *relname);
+extern PGDLLEXPORT void sx_format_check(const SxFormat *format, TupleDesc desc,
+										const char *relname);
 
 /*
  * Makes a decoder for rows of 'rel', whose NOT NULL and CHECK constraints are conditions for a
  * record to be a row. Lives in the current memory context and does not need the relation, which
  * must not change, later on. sx_format_check() is done here, too.
  */
-extern SxDecoder *sx_decoder_create(Relation rel, const SxFormat *format);
-extern void sx_decoder_free(SxDecoder *decoder);
+extern PGDLLEXPORT SxDecoder *sx_decoder_create(Relation rel, const SxFormat *format);
+extern PGDLLEXPORT void sx_decoder_free(SxDecoder *decoder);
 
 /*
  * Decodes records and appends the rows to the batch, which has room for that many. All columns are
@@ -93,7 +94,7 @@ extern void sx_decoder_free(SxDecoder *decoder);
  * without errors one. In a transaction, with an active snapshot; adds the length of the records to
  * batch->bytes. Errors: what is no fault of a record, such as cancellation or lack of memory.
  */
-extern void sx_decode(SxDecoder *decoder, const SxRecord *records, int nrecords, SxBatch *batch,
-					  SxDecodeResult *result);
+extern PGDLLEXPORT void sx_decode(SxDecoder *decoder, const SxRecord *records, int nrecords,
+								  SxBatch *batch, SxDecodeResult *result);
 
 #endif /* STREAM_EXT_DECODE_DECODE_H */
