@@ -163,18 +163,17 @@ sx_option_check_name(SxOptionTarget target, const char *name)
 static void
 report_invalid_value(const char *name, const char *value, const char *hint)
 {
-	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					errmsg("invalid value for option \"stream.%s\": \"%s\"", name, value),
-					errhint("%s", hint)));
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("invalid value for option \"%s\": \"%s\"", name, value), errhint("%s", hint)));
 }
 
 static void
 report_unsupported_value(const char *name, const char *value, const char *hint)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("value \"%s\" of option \"stream.%s\" is not supported yet", value, name),
-			 errhint("%s", hint)));
+	ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					errmsg("value \"%s\" of option \"%s\" is not supported yet", value, name),
+					errhint("%s", hint)));
 }
 
 /* interval_in() whose complaints are ours: about the option, with a hint about units. */
@@ -239,6 +238,12 @@ parse_duration(const char *name, const char *value, int64 min)
 	return usecs;
 }
 
+int64
+sx_option_duration(const char *name, const char *value, bool positive)
+{
+	return parse_duration(name, value, positive ? 1 : 0);
+}
+
 /* The stored form of a length of time: the longest unit that divides it. */
 static char *
 write_duration(int64 usecs)
@@ -290,6 +295,7 @@ fold_word(const char *value)
 char *
 sx_option_canonical(SxOptionTarget target, const char *name, const char *value)
 {
+	const char *shown = psprintf("stream.%s", name);
 	const char *word;
 
 	sx_option_check_name(target, name);
@@ -297,15 +303,15 @@ sx_option_canonical(SxOptionTarget target, const char *name, const char *value)
 	{
 		case OPTION_COLUMN:
 			if (value[0] == '\0')
-				report_invalid_value(name, value, "Name a column.");
+				report_invalid_value(shown, value, "Name a column.");
 			return pstrdup(value);
 		case OPTION_DURATION:
-			return write_duration(parse_duration(name, value, 0));
+			return write_duration(parse_duration(shown, value, 0));
 		case OPTION_POSITIVE_DURATION:
-			return write_duration(parse_duration(name, value, 1));
+			return write_duration(parse_duration(shown, value, 1));
 		case OPTION_LATENESS:
-			if (parse_duration(name, value, 0) != 0)
-				report_unsupported_value(name, value, "The only value supported is '0'.");
+			if (parse_duration(shown, value, 0) != 0)
+				report_unsupported_value(shown, value, "The only value supported is '0'.");
 			return pstrdup("0 s");
 		case OPTION_EMIT:
 			word = fold_word(value);
@@ -313,16 +319,16 @@ sx_option_canonical(SxOptionTarget target, const char *name, const char *value)
 				return pstrdup("update");
 			if (strncmp(word, "close", 5) == 0 || strncmp(word, "every ", 6) == 0 ||
 				strncmp(word, "count ", 6) == 0)
-				report_unsupported_value(name, value, "The only value supported is 'update'.");
-			report_invalid_value(name, value, "The only value supported is 'update'.");
+				report_unsupported_value(shown, value, "The only value supported is 'update'.");
+			report_invalid_value(shown, value, "The only value supported is 'update'.");
 			break;
 		case OPTION_ON_ERROR:
 			word = fold_word(value);
 			if (strcmp(word, "stop") == 0)
 				return pstrdup("stop");
 			if (strcmp(word, "skip") == 0)
-				report_unsupported_value(name, value, "The only value supported is 'stop'.");
-			report_invalid_value(name, value, "The only value supported is 'stop'.");
+				report_unsupported_value(shown, value, "The only value supported is 'stop'.");
+			report_invalid_value(shown, value, "The only value supported is 'stop'.");
 			break;
 		case OPTION_IDENTITY:
 		case OPTION_SETTING:
@@ -345,12 +351,12 @@ check_stored_value(const OptionDefinition *definition, const char *value)
 		case OPTION_POSITIVE_DURATION:
 			if (!read_duration(value, &usecs) || strcmp(value, write_duration(usecs)) != 0 ||
 				(definition->type == OPTION_POSITIVE_DURATION && usecs == 0))
-				report_invalid_value(definition->name, value,
+				report_invalid_value(psprintf("stream.%s", definition->name), value,
 									 "In a label, lengths of time are written like '5 s'.");
 			break;
 		case OPTION_IDENTITY:
 			if (strlen(value) != 16 || strspn(value, "0123456789abcdef") != 16)
-				report_invalid_value(definition->name, value,
+				report_invalid_value(psprintf("stream.%s", definition->name), value,
 									 "An identity is 16 hexadecimal digits.");
 			break;
 		case OPTION_SETTING:
@@ -361,7 +367,7 @@ check_stored_value(const OptionDefinition *definition, const char *value)
 		default:
 			if (strcmp(value, sx_option_canonical(definition->target, definition->name, value)) !=
 				0)
-				report_invalid_value(definition->name, value,
+				report_invalid_value(psprintf("stream.%s", definition->name), value,
 									 "In a label, values are written in lower case.");
 			break;
 	}

@@ -65,6 +65,32 @@ typedef bool TU_UpdateIndexes;
 #define sx_create_wait_event_set(nevents) CreateWaitEventSet(TopMemoryContext, nevents)
 #endif
 
+/* A path of a foreign scan without pathkeys, parameters but lateral ones, or private data. */
+#if PG_VERSION_NUM >= 180000
+#define sx_create_foreignscan_path(root, rel, rows, startup, total, lateral) \
+	create_foreignscan_path(root, rel, NULL, rows, 0, startup, total, NIL, lateral, NULL, NIL, NIL)
+#elif PG_VERSION_NUM >= 170000
+#define sx_create_foreignscan_path(root, rel, rows, startup, total, lateral) \
+	create_foreignscan_path(root, rel, NULL, rows, startup, total, NIL, lateral, NULL, NIL, NIL)
+#else
+#define sx_create_foreignscan_path(root, rel, rows, startup, total, lateral) \
+	create_foreignscan_path(root, rel, NULL, rows, startup, total, NIL, lateral, NULL, NIL)
+#endif
+
+/* Whose user mapping a foreign scan uses. */
+static inline Oid
+sx_foreign_scan_user(ForeignScanState *node)
+{
+#if PG_VERSION_NUM >= 160000
+	Oid user = ((ForeignScan *) node->ss.ps.plan)->checkAsUser;
+#else
+	Oid user =
+		exec_rt_fetch(((Scan *) node->ss.ps.plan)->scanrelid, node->ss.ps.state)->checkAsUser;
+#endif
+
+	return OidIsValid(user) ? user : GetUserId();
+}
+
 /* Indexes such as BRIN that need an entry also when an update was heap-only: since 16. */
 #if PG_VERSION_NUM >= 160000
 #define sx_index_summarizes(info) ((info)->ii_Summarizing)

@@ -63,6 +63,12 @@ extern List *sx_option_set(List *options, const char *name, const char *value);
 
 /* options.c: what the options mean. */
 extern char *sx_option_canonical(SxOptionTarget target, const char *name, const char *value);
+
+/*
+ * Microseconds of a length of time as a user wrote it for option 'name' (as it stands in messages).
+ * Errors: INVALID_PARAMETER_VALUE.
+ */
+extern int64 sx_option_duration(const char *name, const char *value, bool positive);
 extern void sx_option_check_name(SxOptionTarget target, const char *name);
 extern bool sx_option_is_internal(const char *name);
 extern List *sx_view_identity(void);
