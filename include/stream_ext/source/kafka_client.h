@@ -43,45 +43,45 @@ typedef struct SxRecordBuffer
 	size_t size;
 } SxRecordBuffer;
 
-extern SxRecordBuffer *sx_record_buffer_create(int max_records);
-extern void sx_record_buffer_reset(SxRecordBuffer *buffer);
-extern void sx_record_buffer_free(SxRecordBuffer *buffer);
+extern PGDLLEXPORT SxRecordBuffer *sx_record_buffer_create(int max_records);
+extern PGDLLEXPORT void sx_record_buffer_reset(SxRecordBuffer *buffer);
+extern PGDLLEXPORT void sx_record_buffer_free(SxRecordBuffer *buffer);
 
 /* Non-blocking eventfd of this process that becomes readable when any client has news; made once. */
-extern int sx_kafka_event_fd(void);
+extern PGDLLEXPORT int sx_kafka_event_fd(void);
 
 /*
  * Opens a client for the topic of the options; does not wait for a broker. At most 'queue_kb' of
  * records are read ahead. Errors: a property that librdkafka refuses (without its value).
  */
-extern SxKafkaClient *sx_kafka_client_open(const SxKafkaOptions *options, int queue_kb);
+extern PGDLLEXPORT SxKafkaClient *sx_kafka_client_open(const SxKafkaOptions *options, int queue_kb);
 
 /*
  * Closes it. Connection and threads are kept for some seconds for the next sx_kafka_client_open()
  * with equal options. Safe after an error and outside of transactions.
  */
-extern void sx_kafka_client_close(SxKafkaClient *client);
+extern PGDLLEXPORT void sx_kafka_client_close(SxKafkaClient *client);
 
 /* How things are, as far as events were taken in by the calls below. */
-extern const SxKafkaStatus *sx_kafka_client_status(SxKafkaClient *client);
+extern PGDLLEXPORT const SxKafkaStatus *sx_kafka_client_status(SxKafkaClient *client);
 
 /*
  * These wait for an answer of a broker, at most 'timeout_ms', and check for interrupts meanwhile.
  * False, or -1: no answer; the status says why.
  */
-extern int sx_kafka_client_partitions(SxKafkaClient *client, int timeout_ms);
-extern bool sx_kafka_client_range(SxKafkaClient *client, int32 partition, int64 *first, int64 *end,
-								  int timeout_ms);
+extern PGDLLEXPORT int sx_kafka_client_partitions(SxKafkaClient *client, int timeout_ms);
+extern PGDLLEXPORT bool sx_kafka_client_range(SxKafkaClient *client, int32 partition, int64 *first,
+											  int64 *end, int timeout_ms);
 /* Offset of the first record at or after a time (ms since 1970), the end if there is none. */
-extern bool sx_kafka_client_offset_at(SxKafkaClient *client, int32 partition, int64 time,
-									  int64 *offset, int timeout_ms);
+extern PGDLLEXPORT bool sx_kafka_client_offset_at(SxKafkaClient *client, int32 partition,
+												  int64 time, int64 *offset, int timeout_ms);
 /* Names of all topics (char *) and their numbers of partitions; *ok false: no answer. */
-extern List *sx_kafka_client_topics(SxKafkaClient *client, List **npartitions, bool *ok,
-									int timeout_ms);
+extern PGDLLEXPORT List *sx_kafka_client_topics(SxKafkaClient *client, List **npartitions, bool *ok,
+												int timeout_ms);
 
 /* Starts or stops reading a partition; starting it again elsewhere forgets what was read ahead. */
-extern void sx_kafka_client_start(SxKafkaClient *client, int32 partition, int64 offset);
-extern void sx_kafka_client_stop(SxKafkaClient *client, int32 partition);
+extern PGDLLEXPORT void sx_kafka_client_start(SxKafkaClient *client, int32 partition, int64 offset);
+extern PGDLLEXPORT void sx_kafka_client_stop(SxKafkaClient *client, int32 partition);
 
 /*
  * Adds records that have arrived to the buffer until it is full or holds 'max_bytes', waiting at
@@ -89,16 +89,16 @@ extern void sx_kafka_client_stop(SxKafkaClient *client, int32 partition);
  * number added. Records of a partition come in order; offsets may have holes (compaction, markers of
  * transactions). Wakes the fetcher when it sleeps although more is there ("kick").
  */
-extern int sx_kafka_client_poll(SxKafkaClient *client, SxRecordBuffer *buffer, size_t max_bytes,
-								int timeout_ms);
+extern PGDLLEXPORT int sx_kafka_client_poll(SxKafkaClient *client, SxRecordBuffer *buffer,
+											size_t max_bytes, int timeout_ms);
 
 /*
  * If all there was of a partition has been given out by sx_kafka_client_poll(): the offset at which
  * it goes on, behind markers of transactions too. Else -1.
  */
-extern int64 sx_kafka_client_end_reached(SxKafkaClient *client, int32 partition);
+extern PGDLLEXPORT int64 sx_kafka_client_end_reached(SxKafkaClient *client, int32 partition);
 
 /* End of a partition as the last answer of its broker had it, without asking; -1: unknown. */
-extern int64 sx_kafka_client_known_end(SxKafkaClient *client, int32 partition);
+extern PGDLLEXPORT int64 sx_kafka_client_known_end(SxKafkaClient *client, int32 partition);
 
 #endif /* STREAM_EXT_SOURCE_KAFKA_CLIENT_H */

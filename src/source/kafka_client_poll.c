@@ -1,0 +1,358 @@
+/*
+ * kafka_client_poll.c
+ *		Records out of librdkafka.
+ *
+ * A callback copies records into the buffer of the caller; when that is full it yields, and the rest
+ * goes back to the head of the queue. Per partition 'next' is the offset behind the
+ * last record that was given out, and nothing before it is ever given out: librdkafka drops what
+ * belongs to an earlier start, and what it does not drop (errors without a version) is recognised by
+ * its offset.
+ *
+ * librdkafka goes on behind what it could not read (a batch with a wrong checksum, a codec that it
+ * does not have) after an error event. Then the partition is blocked: the rest is thrown away and the
+ * partition is started again at 'next' every REARM_TIME, until it can be read.
+ *
+ * Starting again is also the cure where librdkafka would say or do nothing: after trouble with
+ * brokers (an end of partition that was reported is not reported again), after the topic was away,
+ * and when a late error of an earlier start has stopped the fetcher.
+ *
+ * Kick: a fetcher that has filled the queue looks again only once a second, however fast the queue
+ * is drained. Any request to its broker wakes it; so when the queue is empty although there is more,
+ * the end offset is asked for without waiting for the answer.
+ */
+#include "postgres.h"
+#include "stream_ext/base/compat.h"
+
+#include "utils/timestamp.h"
+
+#include "kafka_client_private.h"
+
+#define REARM_TIME (5 * USECS_PER_SEC)
+#define KICK_TIME  (20 * 1000) /* us between kicks that bring nothing */
+
+static int64
+high_watermark(const SxKafkaClient *client, int id)
+{
+	int64 low = -1;
+	int64 high = -1;
+
+	if (rd_kafka_get_watermark_offsets(client->rk, client->topic, id, &low, &high) !=
+		RD_KAFKA_RESP_ERR_NO_ERROR)
+		return -1;
+	return high;
+}
+
+/* What is in the place of a record: end of partition, or an error. */
+static void
+take_event(SxKafkaClient *client, ClientPartition *partition, const rd_kafka_message_t *message)
+{
+	rd_kafka_resp_err_t err = message->err;
+
+	if (err == RD_KAFKA_RESP_ERR__PARTITION_EOF)
+	{
+		if (partition->blocked || message->offset < partition->next)
+			return;
+		partition->next = message->offset;
+		partition->end = message->offset;
+		partition->end_high = high_watermark(client, message->partition);
+		sx_kafka_client_alive(client, partition);
+		client->news = true;
+		return;
+	}
+	switch (sx_kafka_client_classify(err))
+	{
+		case SX_KAFKA_OUT_OF_RANGE:
+			/*
+			 * The fetcher of the partition has stopped. An error of another offset is of an earlier
+			 * start, or of a place that it had got to without giving out records.
+			 */
+			if (message->offset != partition->next)
+			{
+				partition->restart = true;
+				return;
+			}
+			partition->blocked = true;
+			break;
+		case SX_KAFKA_FATAL:
+			sx_kafka_client_report(client, err, -1, rd_kafka_message_errstr(message));
+			return;
+		case SX_KAFKA_DEGRADED:
+			if (err != RD_KAFKA_RESP_ERR__BAD_MSG)
+			{
+				sx_kafka_client_report(client, err, message->partition, rd_kafka_err2str(err));
+				return;
+			}
+			break;
+		default:
+			break;
+	}
+	/* errors of librdkafka, not of the broker, that are about what it has read */
+	if (err < 0 && err != RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC &&
+		err != RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION)
+		partition->blocked = true;
+	sx_kafka_client_report_partition(client, partition, err, message->offset);
+}
+
+/* Callback of librdkafka: takes a record or an event. */
+static void
+take_message(rd_kafka_message_t *message, void *opaque)
+{
+	SxKafkaClient *client = opaque;
+	ClientPartition *partition;
+
+	if (message->partition < 0 || message->partition >= client->npartitions)
+	{
+		if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR)
+			sx_kafka_client_report(client, message->err, -1, rd_kafka_message_errstr(message));
+		return;
+	}
+	partition = &client->partitions[message->partition];
+	if (!partition->started)
+		return;
+	if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR)
+	{
+		take_event(client, partition, message);
+		return;
+	}
+	if (partition->blocked || partition->restart || message->offset < partition->next)
+		return;
+	if (!sx_record_buffer_append(client->buffer, message))
+	{
+		/* librdkafka forgets this one now; it is read again */
+		client->out_of_memory = true;
+		partition->restart = true;
+		rd_kafka_yield(client->rk);
+		return;
+	}
+	partition->next = message->offset + 1;
+	partition->end = -1;
+	client->given++;
+	if (partition->trouble != SX_KAFKA_OK || partition->alive != client->ntroubles)
+		sx_kafka_client_alive(client, partition);
+	if (sx_record_buffer_full(client->buffer, client->max_bytes))
+		rd_kafka_yield(client->rk);
+}
+
+static void
+start_partition(SxKafkaClient *client, int id)
+{
+	ClientPartition *partition = &client->partitions[id];
+
+	partition->blocked = false;
+	partition->restart = false;
+	partition->armed = client->ntroubles;
+	partition->when = GetCurrentTimestamp();
+	if (rd_kafka_consume_start_queue(client->rkt, id, partition->next, client->queue) != 0)
+		elog(ERROR, "could not start reading partition %d: %s", id,
+			 rd_kafka_err2str(rd_kafka_last_error()));
+}
+
+void
+sx_kafka_client_start(SxKafkaClient *client, int32 id, int64 offset)
+{
+	ClientPartition *partition;
+
+	if (client->rkt == NULL || id < 0 || offset < 0)
+		elog(ERROR, "cannot read partition %d from offset " INT64_FORMAT, id, offset);
+	sx_kafka_client_stop(client, id);
+	if (id >= client->npartitions)
+	{
+		int n = Max(id + 1, client->npartitions * 2);
+		ClientPartition *partitions =
+			realloc(client->partitions, sizeof(ClientPartition) * (size_t) n);
+
+		if (partitions == NULL)
+			sx_kafka_client_out_of_memory();
+		memset(partitions + client->npartitions, 0,
+			   sizeof(ClientPartition) * (n - client->npartitions));
+		client->partitions = partitions;
+		client->npartitions = n;
+	}
+	partition = &client->partitions[id];
+	memset(partition, 0, sizeof(*partition));
+	partition->next = offset;
+	partition->end = -1;
+	partition->started = true;
+	client->nstarted++;
+	start_partition(client, id);
+}
+
+void
+sx_kafka_client_stop(SxKafkaClient *client, int32 id)
+{
+	ClientPartition *partition;
+
+	if (id < 0 || id >= client->npartitions || !client->partitions[id].started)
+		return;
+	partition = &client->partitions[id];
+	(void) rd_kafka_consume_stop(client->rkt, id);
+	partition->started = false;
+	client->nstarted--;
+	if (partition->alive == client->ntroubles)
+		client->nalive--;
+	else if (client->nalive > 0 && client->nalive == client->nstarted)
+		sx_kafka_client_clear(client);
+}
+
+static void
+drop_message(rd_kafka_message_t *message, void *opaque)
+{
+}
+
+/* Stops all partitions and frees what was read ahead. Raises nothing. */
+void
+sx_kafka_client_stop_all(SxKafkaClient *client)
+{
+	for (int id = 0; id < client->npartitions; id++)
+		sx_kafka_client_stop(client, id);
+	(void) rd_kafka_consume_callback_queue(client->queue, 0, drop_message, NULL);
+}
+
+/*
+ * Starts partitions again that need it. Called when nothing is left in the queue, so that little is
+ * read twice, except for those that cannot wait.
+ */
+static void
+rearm_partitions(SxKafkaClient *client, bool drained)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	for (int id = 0; id < client->npartitions; id++)
+	{
+		ClientPartition *partition = &client->partitions[id];
+		bool needed;
+
+		if (!partition->started || partition->trouble == SX_KAFKA_OUT_OF_RANGE)
+			continue;
+		if (partition->trouble == SX_KAFKA_OK &&
+			(client->own.trouble == SX_KAFKA_OK || partition->alive == client->ntroubles))
+			needed = partition->restart;
+		else
+			/* once for each trouble, and now and then */
+			needed = partition->restart ||
+					 (drained && ((partition->armed != client->ntroubles && client->reached) ||
+								  now - partition->when >= REARM_TIME));
+		if (!needed)
+			continue;
+		(void) rd_kafka_consume_stop(client->rkt, id);
+		start_partition(client, id);
+	}
+}
+
+static bool
+needs_rearming(const SxKafkaClient *client)
+{
+	if (client->own.trouble != SX_KAFKA_OK)
+		return true;
+	for (int id = 0; id < client->npartitions; id++)
+		if (client->partitions[id].started &&
+			(client->partitions[id].restart || client->partitions[id].trouble != SX_KAFKA_OK))
+			return true;
+	return false;
+}
+
+/* Wakes fetchers of partitions that have more. */
+static void
+kick_fetchers(SxKafkaClient *client)
+{
+	rd_kafka_topic_partition_list_t *list = NULL;
+	TimestampTz now = GetCurrentTimestamp();
+
+	/* after a kick that has brought something the next one may be needed at once */
+	if (client->given == client->given_at_kick && now - client->kicked < KICK_TIME)
+		return;
+	for (int id = 0; id < client->npartitions; id++)
+	{
+		const ClientPartition *partition = &client->partitions[id];
+
+		/* at its end the fetcher is awake, and what is beyond belongs to open transactions */
+		if (!partition->started || partition->trouble != SX_KAFKA_OK || partition->end >= 0 ||
+			high_watermark(client, id) <= partition->next)
+			continue;
+		if (list == NULL)
+			list = rd_kafka_topic_partition_list_new(1);
+		rd_kafka_topic_partition_list_add(list, client->topic, id)->offset = RD_KAFKA_OFFSET_END;
+	}
+	if (list == NULL)
+		return;
+	/* the answer, if it is one at all, is not waited for */
+	(void) rd_kafka_offsets_for_times(client->rk, list, 0);
+	rd_kafka_topic_partition_list_destroy(list);
+	client->given_at_kick = client->given;
+	client->kicked = now;
+}
+
+/* After a look at the queue that did not fill the buffer. */
+static void
+tend_fetchers(SxKafkaClient *client)
+{
+	bool drained = rd_kafka_queue_length(client->queue) == 0;
+
+	if (needs_rearming(client))
+		rearm_partitions(client, drained);
+	if (drained && client->own.trouble == SX_KAFKA_OK)
+		kick_fetchers(client);
+}
+
+int
+sx_kafka_client_poll(SxKafkaClient *client, SxRecordBuffer *buffer, size_t max_bytes,
+					 int timeout_ms)
+{
+	int before = buffer->nrecords;
+	TimestampTz end = 0;
+	int wait = 0;
+
+	sx_kafka_client_forget_idle();
+	client->buffer = buffer;
+	client->max_bytes = max_bytes;
+	client->news = false;
+	for (;;)
+	{
+		sx_kafka_client_serve(client);
+		if (sx_record_buffer_full(buffer, max_bytes))
+			break;
+		(void) rd_kafka_consume_callback_queue(client->queue, wait, take_message, client);
+		if (client->out_of_memory)
+		{
+			client->out_of_memory = false;
+			rearm_partitions(client, false);
+			sx_kafka_client_out_of_memory();
+		}
+		if (!sx_record_buffer_full(buffer, max_bytes))
+			tend_fetchers(client);
+		if (buffer->nrecords > before || client->news || timeout_ms <= 0)
+			break;
+		CHECK_FOR_INTERRUPTS();
+		if (end == 0)
+			end = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
+		wait = (int) Min(CLIENT_SLICE_MS, (end - GetCurrentTimestamp() + 999) / 1000);
+		if (wait <= 0)
+			break;
+	}
+	client->buffer = NULL;
+	return buffer->nrecords - before;
+}
+
+int64
+sx_kafka_client_end_reached(SxKafkaClient *client, int32 id)
+{
+	if (id < 0 || id >= client->npartitions || !client->partitions[id].started)
+		return -1;
+	return client->partitions[id].end;
+}
+
+int64
+sx_kafka_client_known_end(SxKafkaClient *client, int32 id)
+{
+	const ClientPartition *partition;
+	int64 high;
+
+	if (id < 0 || id >= client->npartitions || !client->partitions[id].started)
+		return -1;
+	partition = &client->partitions[id];
+	high = high_watermark(client, id);
+	/* at the end, what is above it belongs to transactions that are open */
+	if (partition->end >= 0 && high <= partition->end_high)
+		return partition->end;
+	return high >= 0 ? high : -1;
+}
