@@ -137,8 +137,13 @@ refuse_scan(KafkaScan *scan, const char *what)
 static void
 open_scan(KafkaScan *scan)
 {
+	SxKafkaProperty *wait = palloc(sizeof(SxKafkaProperty));
 	int npartitions;
 
+	/* no record is waited for that is not there yet, and questions would wait behind one */
+	wait->name = "fetch.wait.max.ms";
+	wait->value = "5";
+	scan->options->properties = lappend(scan->options->properties, wait);
 	scan->client = sx_kafka_client_open(scan->options, QUEUE_KB);
 	npartitions = sx_kafka_client_partitions(scan->client, ANSWER_MS);
 	if (npartitions < 0)

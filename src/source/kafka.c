@@ -370,6 +370,7 @@ kafka_mark(SxSource *base)
 {
 	SxKafkaSource *source = (SxKafkaSource *) base;
 	int npartitions;
+	int64 *ends;
 
 	if (source->client == NULL || !source->has_partitions)
 		return false;
@@ -381,14 +382,11 @@ kafka_mark(SxSource *base)
 		source->ask_at = 0;
 		return false;
 	}
+	ends = palloc(sizeof(int64) * npartitions);
+	if (!sx_kafka_client_ends(source->client, npartitions, ends, SX_KAFKA_ANSWER_MS))
+		return false;
 	for (int i = 0; i < npartitions; i++)
-	{
-		int64 first;
-
-		if (!sx_kafka_client_range(source->client, i, &first, &source->position->partitions[i].mark,
-								   SX_KAFKA_ANSWER_MS))
-			return false;
-	}
+		source->position->partitions[i].mark = ends[i];
 	return true;
 }
 

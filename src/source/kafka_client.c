@@ -49,7 +49,7 @@ typedef struct Setting
 /* Options may choose otherwise. */
 static const Setting defaults[] = {
 	{"client.id", "stream_ext"},
-	{"fetch.wait.max.ms", "100"},
+	{"fetch.wait.max.ms", "20"},
 	{"fetch.message.max.bytes", "1048576"},
 	{"fetch.error.backoff.ms", "200"},
 	{"reconnect.backoff.max.ms", "1000"},

@@ -33,6 +33,8 @@ typedef struct Question
 	int64 time;      /* offset to look for, in librdkafka's sense */
 	int64 offset;
 	const struct rd_kafka_metadata *metadata; /* to be destroyed */
+	int npartitions;                          /* of all of these: .. */
+	int64 *ends;                              /* .. where they end */
 } Question;
 
 typedef rd_kafka_resp_err_t (*AskFunction)(SxKafkaClient *client, Question *question,
@@ -74,6 +76,28 @@ ask_offset(SxKafkaClient *client, Question *question, int timeout_ms)
 		element->err != RD_KAFKA_RESP_ERR_NO_ERROR)
 		err = element->err;
 	question->offset = element->offset;
+	rd_kafka_topic_partition_list_destroy(list);
+	return err;
+}
+
+static rd_kafka_resp_err_t
+ask_ends(SxKafkaClient *client, Question *question, int timeout_ms)
+{
+	rd_kafka_topic_partition_list_t *list =
+		rd_kafka_topic_partition_list_new(question->npartitions);
+	rd_kafka_resp_err_t err;
+
+	for (int i = 0; i < question->npartitions; i++)
+		rd_kafka_topic_partition_list_add(list, client->topic, i)->offset = RD_KAFKA_OFFSET_END;
+	err = rd_kafka_offsets_for_times(client->rk, list, timeout_ms);
+	for (int i = 0; i < list->cnt; i++)
+	{
+		const rd_kafka_topic_partition_t *element = &list->elems[i];
+
+		if (element->err != RD_KAFKA_RESP_ERR_NO_ERROR)
+			err = element->err;
+		question->ends[element->partition] = element->offset;
+	}
 	rd_kafka_topic_partition_list_destroy(list);
 	return err;
 }
@@ -192,6 +216,14 @@ sx_kafka_client_range(SxKafkaClient *client, int32 partition, int64 *first, int6
 	/* the beginning may have moved past an end that no transaction lets move */
 	*end = Max(question.offset, *first);
 	return true;
+}
+
+bool
+sx_kafka_client_ends(SxKafkaClient *client, int npartitions, int64 *ends, int timeout_ms)
+{
+	Question question = {.partition = -1, .npartitions = npartitions, .ends = ends};
+
+	return ask(client, ask_ends, &question, timeout_ms);
 }
 
 bool

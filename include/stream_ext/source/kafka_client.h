@@ -72,6 +72,9 @@ extern PGDLLEXPORT const SxKafkaStatus *sx_kafka_client_status(SxKafkaClient *cl
 extern PGDLLEXPORT int sx_kafka_client_partitions(SxKafkaClient *client, int timeout_ms);
 extern PGDLLEXPORT bool sx_kafka_client_range(SxKafkaClient *client, int32 partition, int64 *first,
 											  int64 *end, int timeout_ms);
+/* Where partitions 0 up to, without, 'npartitions' end, with one question to each broker. */
+extern PGDLLEXPORT bool sx_kafka_client_ends(SxKafkaClient *client, int npartitions, int64 *ends,
+											 int timeout_ms);
 /* Offset of the first record at or after a time (ms since 1970), the end if there is none. */
 extern PGDLLEXPORT bool sx_kafka_client_offset_at(SxKafkaClient *client, int32 partition,
 												  int64 time, int64 *offset, int timeout_ms);
