@@ -23,6 +23,11 @@
 /* Powers of ten that a double, and a float, hold exactly, and the integers up to which they do. */
 #define DOUBLE_POWERS   22
 #define DOUBLE_INTEGERS (UINT64CONST(1) << 53)
+#define FLOAT_POWERS    10
+#define FLOAT_INTEGERS  (UINT64CONST(1) << 24)
+
+/* Longer numbers are left to the input functions. */
+#define MAX_FLOAT_LEN 64
 
 static const double double_powers[DOUBLE_POWERS + 1] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,
 														1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
@@ -118,51 +123,86 @@ convert_integer(const SxJsonSpan *span, uint64 max, int64 *value)
 	return true;
 }
 
-/* Both factors are exact, hence the result is the nearest one there is. */
+/*
+ * The number as strtod() takes it, as the input functions of both types do. False: too long, or one
+ * of the limits that they look at.
+ */
+static bool
+copy_number(const SxJsonSpan *number, char *buffer)
+{
+	if (number->len >= MAX_FLOAT_LEN)
+		return false;
+	memcpy(buffer, number->start, number->len);
+	buffer[number->len] = '\0';
+	errno = 0;
+	return true;
+}
+
+/* With both factors exact, the result is the nearest one there is. */
 static inline bool
 convert_double(const SxJsonSpan *span, double *value)
 {
-	SxJsonSpan buffer;
-	const SxJsonSpan *number = get_number(span, &buffer);
+	SxJsonSpan span_buffer;
+	const SxJsonSpan *number = get_number(span, &span_buffer);
+	char buffer[MAX_FLOAT_LEN];
 	double result;
 
-	if (number == NULL || (number->number & SX_NUMBER_LONG) || number->mantissa > DOUBLE_INTEGERS)
+	if (number == NULL)
 		return false;
-	if (number->mantissa == 0)
+	if (likely(!(number->number & SX_NUMBER_LONG) && number->mantissa <= DOUBLE_INTEGERS &&
+			   number->mantissa != 0 && number->exponent >= -DOUBLE_POWERS &&
+			   number->exponent <= DOUBLE_POWERS))
+	{
+		result = (double) number->mantissa;
+		if (number->exponent < 0)
+			result /= double_powers[-number->exponent];
+		else
+			result *= double_powers[number->exponent];
+		*value = (number->number & SX_NUMBER_NEGATIVE) ? -result : result;
+		return true;
+	}
+	if (!(number->number & SX_NUMBER_LONG) && number->mantissa == 0)
 	{
 		*value = 0.0;
 		return span->kind == SX_JSON_NUMBER || !(number->number & SX_NUMBER_NEGATIVE);
 	}
-	if (number->exponent < -DOUBLE_POWERS || number->exponent > DOUBLE_POWERS)
+	if (!copy_number(number, buffer))
 		return false;
-	result = (double) number->mantissa;
-	if (number->exponent < 0)
-		result /= double_powers[-number->exponent];
-	else
-		result *= double_powers[number->exponent];
-	*value = (number->number & SX_NUMBER_NEGATIVE) ? -result : result;
-	return true;
+	*value = strtod(buffer, NULL);
+	return errno == 0 && *value != 0 && !isinf(*value);
 }
 
-/*
- * Rounded twice, first to a double. That is wrong only if the double lies in the middle of two
- * floats, where the digits that it lost decide.
- */
 static inline bool
 convert_float(const SxJsonSpan *span, float *value)
 {
-	double result;
-	uint64 bits;
+	SxJsonSpan span_buffer;
+	const SxJsonSpan *number = get_number(span, &span_buffer);
+	char buffer[MAX_FLOAT_LEN];
 
-	if (!convert_double(span, &result))
+	if (number == NULL)
 		return false;
-	memcpy(&bits, &result, sizeof(bits));
-	if ((bits & UINT64CONST(0x1fffffff)) == UINT64CONST(0x10000000))
+	if (!(number->number & SX_NUMBER_LONG) && number->mantissa <= FLOAT_INTEGERS &&
+		number->mantissa != 0 && number->exponent >= -FLOAT_POWERS &&
+		number->exponent <= FLOAT_POWERS)
+	{
+		float result = (float) number->mantissa;
+
+		if (number->exponent < 0)
+			result /= (float) double_powers[-number->exponent];
+		else
+			result *= (float) double_powers[number->exponent];
+		*value = (number->number & SX_NUMBER_NEGATIVE) ? -result : result;
+		return true;
+	}
+	if (!(number->number & SX_NUMBER_LONG) && number->mantissa == 0)
+	{
+		*value = 0.0f;
+		return span->kind == SX_JSON_NUMBER || !(number->number & SX_NUMBER_NEGATIVE);
+	}
+	if (!copy_number(number, buffer))
 		return false;
-	if (result != 0 && (fabs(result) < 1e-37 || fabs(result) > 1e38))
-		return false;
-	*value = (float) result;
-	return true;
+	*value = strtof(buffer, NULL);
+	return errno == 0 && *value != 0 && !isinf(*value);
 }
 
 static inline bool

@@ -6,6 +6,7 @@
 #include "stream_ext/base/compat.h"
 
 #include "catalog/pg_type.h"
+#include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 
@@ -19,7 +20,7 @@ fail_path(const char *path, const char *p, const char *column, const char *probl
 {
 	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					errmsg("JSON path \"%s\" of column \"%s\" is not valid at character %d: %s",
-						   path, column, (int) (p - path) + 1, problem),
+						   path, column, pg_mbstrlen_with_len(path, (int) (p - path)) + 1, problem),
 					errhint("A path is like $.a.b[0][\"odd name\"]: $, then keys and indexes.")));
 }
 
