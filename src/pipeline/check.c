@@ -10,6 +10,7 @@
 #include "postgres.h"
 #include "stream_ext/base/compat.h"
 
+#include "access/table.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_proc.h"
 #include "mb/pg_wchar.h"
@@ -25,6 +26,7 @@
 #include "stream_ext/catalog/identity.h"
 #include "stream_ext/catalog/options.h"
 #include "stream_ext/pipeline/check.h"
+#include "stream_ext/source/kafka_options.h"
 #include "stream_ext/time/window.h"
 
 typedef struct CheckContext
@@ -229,6 +231,17 @@ check_window(CheckContext *ctx, FuncExpr *call, SxWindowType type)
 static bool check_expression(Node *node, void *context);
 static void check_query(const Query *query, CheckContext *ctx);
 
+/* Do the options of a foreign table fit its columns, and may they be used? */
+static void
+check_topic(Oid relid)
+{
+	Relation rel = table_open(relid, AccessShareLock);
+	SxKafkaOptions *options = sx_kafka_options(rel, GetUserId());
+
+	sx_format_check(&options->format, RelationGetDescr(rel), RelationGetRelationName(rel));
+	table_close(rel, NoLock);
+}
+
 static void
 check_relation(RangeTblEntry *rte, CheckContext *ctx)
 {
@@ -237,7 +250,10 @@ check_relation(RangeTblEntry *rte, CheckContext *ctx)
 	if (rte->tablesample != NULL)
 		refuse(ctx, "TABLESAMPLE is", locate_from_item(ctx, name, 0));
 	if (sx_is_kafka(rte->relid))
+	{
+		check_topic(rte->relid);
 		return;
+	}
 	if (!sx_is_stream(rte->relid))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
