@@ -481,6 +481,9 @@ next_batch(ForeignScanState *node, KafkaScan *scan)
 		sx_decode(scan->decoder, scan->buffer->records, scan->buffer->nrecords, scan->batch,
 				  &result);
 		count_dead(scan, &result, query_cxt);
+		/* what is dead has left its messages */
+		if (scan->batch->nrows == 0)
+			sx_batch_reset(scan->batch);
 	}
 	MemoryContextSwitchTo(old);
 	return scan->batch->nrows > 0;

@@ -496,8 +496,6 @@ sx_source_kafka(Relation rel, Oid user, bytea *position, bool *restarted)
 	source->base.relid = RelationGetRelid(rel);
 	source->cxt = CurrentMemoryContext;
 	source->user = user;
-	source->options_cxt = AllocSetContextCreate(CurrentMemoryContext, "stream_ext kafka options",
-												ALLOCSET_SMALL_SIZES);
 	*restarted = false;
 	if (position != NULL)
 	{

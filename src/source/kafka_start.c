@@ -120,25 +120,54 @@ resolve_out_of_range(SxKafkaSource *source)
 	sx_kafka_client_start(source->client, partition, p->next);
 }
 
-/* Reads the options, and makes what depends on them. */
+/* Would a client be opened in the same way? */
+static bool
+same_connection(const SxKafkaOptions *a, const SxKafkaOptions *b)
+{
+	ListCell *lc;
+	ListCell *lc2;
+
+	if (strcmp(a->topic, b->topic) != 0 || list_length(a->properties) != list_length(b->properties))
+		return false;
+	forboth(lc, a->properties, lc2, b->properties)
+	{
+		SxKafkaProperty *p = lfirst(lc);
+		SxKafkaProperty *q = lfirst(lc2);
+
+		if (strcmp(p->name, q->name) != 0 || strcmp(p->value, q->value) != 0)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Reads the options, and makes what depends on them. Any foreign table that is made may be what has
+ * changed, so the client stays if it is not concerned.
+ */
 static void
 read_options(SxKafkaSource *source, Relation rel)
 {
+	MemoryContext cxt;
 	MemoryContext old;
+	SxKafkaOptions *options;
 
 	if (source->options != NULL && source->changes == sx_kafka_option_changes)
 		return;
-	sx_kafka_close(source);
+	source->changes = sx_kafka_option_changes;
+	cxt = AllocSetContextCreate(source->cxt, "stream_ext kafka options", ALLOCSET_SMALL_SIZES);
+	old = MemoryContextSwitchTo(cxt);
+	options = sx_kafka_options(rel, source->user);
+	if (source->options == NULL || !same_connection(options, source->options))
+		sx_kafka_close(source);
 	if (source->decoder != NULL)
 		sx_decoder_free(source->decoder);
 	source->decoder = NULL;
-	source->options = NULL;
-	MemoryContextReset(source->options_cxt);
-	source->changes = sx_kafka_option_changes;
-	old = MemoryContextSwitchTo(source->options_cxt);
-	source->options = sx_kafka_options(rel, source->user);
-	source->decoder = sx_decoder_create(rel, &source->options->format);
+	source->decoder = sx_decoder_create(rel, &options->format);
 	MemoryContextSwitchTo(old);
+	source->options = options;
+	if (source->options_cxt != NULL)
+		MemoryContextDelete(source->options_cxt);
+	source->options_cxt = cxt;
 }
 
 static void
