@@ -11,12 +11,14 @@ OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c)))
 REGRESS = $(filter-out tail_reader,$(patsubst test/sql/%.sql,%,$(sort $(wildcard test/sql/*.sql))))
 REGRESS_OPTS = --inputdir=test --outputdir=. --load-extension=stream_ext
 
-PG_CPPFLAGS = -I$(srcdir)/include
+PG_CPPFLAGS = -I$(srcdir)/include $(RDKAFKA_CFLAGS)
 PG_CFLAGS = -std=gnu11 -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare \
 	-Wno-missing-field-initializers -Wno-clobbered -Wshadow=compatible-local
 
 PG_CONFIG ?= pg_config
-SHLIB_LINK += -lrdkafka
+RDKAFKA_CFLAGS := $(shell pkg-config --cflags-only-I rdkafka 2>/dev/null)
+RDKAFKA_LIBS := $(or $(shell pkg-config --libs rdkafka 2>/dev/null),-lrdkafka)
+SHLIB_LINK += $(RDKAFKA_LIBS)
 
 PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
 

@@ -268,8 +268,9 @@ sx_produce(const SxOptions *options)
 	return in_transaction && options->ending != SX_ENDING_OPEN && sx_stopped ? 1 : 0;
 }
 
+/* Prints a name as it is and bytes with escapes; a colon is one if it could be taken for an end. */
 static void
-print_bytes(const char *name, const void *bytes, size_t size)
+print_bytes(const char *name, const void *bytes, size_t size, bool escape_colon)
 {
 	const unsigned char *byte = bytes;
 
@@ -284,7 +285,7 @@ print_bytes(const char *name, const void *bytes, size_t size)
 			fputs("\\n", stdout);
 		else if (byte[i] == '\r')
 			fputs("\\r", stdout);
-		else if (byte[i] < ' ' || byte[i] > '~')
+		else if (byte[i] < ' ' || byte[i] > '~' || (escape_colon && byte[i] == ':'))
 			printf("\\x%02x", byte[i]);
 		else
 			putchar(byte[i]);
@@ -303,16 +304,16 @@ print_message(const rd_kafka_message_t *message)
 	printf("partition=%d\toffset=%" PRId64 "\ttimestamp=%" PRId64, message->partition,
 		   message->offset, rd_kafka_message_timestamp(message, &type));
 	if (message->key)
-		print_bytes("\tkey=", message->key, message->key_len);
+		print_bytes("\tkey=", message->key, message->key_len, false);
 	if (message->payload)
-		print_bytes("\tvalue=", message->payload, message->len);
+		print_bytes("\tvalue=", message->payload, message->len, false);
 	if (rd_kafka_message_headers(message, &headers) == RD_KAFKA_RESP_ERR_NO_ERROR)
 	{
 		for (size_t i = 0; rd_kafka_header_get_all(headers, i, &name, &value, &size) == 0; i++)
 		{
-			print_bytes("\theader=", name, strlen(name));
+			print_bytes("\theader=", name, strlen(name), true);
 			if (value)
-				print_bytes(":", value, size);
+				print_bytes(":", value, size, false);
 		}
 	}
 	putchar('\n');

@@ -57,8 +57,9 @@ static const char usage_text[] =
 	"A record is a line of fields, separated by tabs, each of them optional:\n"
 	"  partition=N  offset=N  timestamp=MS  key=BYTES  value=BYTES  header=NAME:BYTES\n"
 	"Without key or value that is NULL, with an empty one it is empty; a header without \":\" is NULL.\n"
-	"BYTES may have \\t \\n \\r \\\\ \\xHH; all but printable ASCII is printed so. consume prints the\n"
-	"fields in this order, produce ignores offset. A line of produce can also be a command:\n"
+	"BYTES may have \\t \\n \\r \\\\ \\xHH; all but printable ASCII is printed so, and \":\" in the name\n"
+	"of a header. consume prints fields in this order; produce ignores offset.\n"
+	"A line of produce can also be a command:\n"
 	"  !flush   waits until all before it is written, then prints \"flushed COUNT\"\n"
 	"  !commit  !abort  ends the transaction and prints \"committed\" or \"aborted\"; the next record\n"
 	"           begins a new one\n"
@@ -122,6 +123,16 @@ set_property(rd_kafka_conf_t *conf, const char *name, const char *value)
 		sx_fail("%s", error);
 }
 
+/* Errors of the client as a whole. Most heal by themselves; a refused user does not. */
+static void
+note_error(rd_kafka_t *rk, int err, const char *reason, void *opaque)
+{
+	(void) rk;
+	(void) opaque;
+	if (err == RD_KAFKA_RESP_ERR__AUTHENTICATION)
+		sx_fail("authentication failed: %s", reason);
+}
+
 /*
  * A configuration: our defaults, then the pairs of name and value in "defaults" (ends with NULL; may
  * be NULL itself), then what the command line says.
@@ -148,6 +159,7 @@ sx_conf(const char *const *defaults)
 		set_property(conf, name, value);
 		free(name);
 	}
+	rd_kafka_conf_set_error_cb(conf, note_error);
 	return conf;
 }
 
@@ -167,8 +179,15 @@ static const rd_kafka_metadata_t *
 read_metadata(rd_kafka_t *rk)
 {
 	const rd_kafka_metadata_t *metadata;
-	rd_kafka_resp_err_t err = rd_kafka_metadata(rk, 1, NULL, &metadata, SX_TIMEOUT);
+	rd_kafka_resp_err_t err;
+	int64_t end = sx_clock_us(CLOCK_MONOTONIC) + SX_TIMEOUT * INT64_C(1000);
 
+	/* in slices, to hear of errors */
+	do
+	{
+		err = rd_kafka_metadata(rk, 1, NULL, &metadata, 500);
+		rd_kafka_poll(rk, 0);
+	} while (err && sx_clock_us(CLOCK_MONOTONIC) < end);
 	if (err)
 		sx_fail("no metadata: %s", rd_kafka_err2str(err));
 	return metadata;

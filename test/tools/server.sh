@@ -12,10 +12,12 @@
 #	no port to collide on, and nobody else on the machine can connect although it trusts everybody.
 #
 #	Sets WORK (the directory), PGBIN (programs) and, for clients, PGHOST, PGPORT, PGUSER, PATH.
-#	cleanup, to be called by the caller's exit trap, stops every server below WORK and removes it.
+#	cleanup, to be called by the caller's exit trap, stops every server and Kafka broker below WORK
+#	and removes it.
 
 WORK=
 PGBIN=
+KAFKA=
 
 # copy_dir DIR [TAR OPTION...]: copies a directory to the same path below the private root.
 copy_dir() {
@@ -56,6 +58,13 @@ private_install() {
 		{ cat "$WORK/log/install.log" >&2; return 1; }
 }
 
+# kafka_prepare DIR: makes DIR, below WORK, a copy of test/kafka with its programs built; sets KAFKA.
+kafka_prepare() {
+	KAFKA=$1
+	mkdir -p "$KAFKA" && cp test/kafka/* "$KAFKA/" && make -s -B -C "$KAFKA" all || return
+	[ "$(id -u)" -ne 0 ] || chown -R "$SERVER_USER" "$KAFKA"
+}
+
 # server_init [SETTING...]: makes the cluster in $WORK/data.
 server_init() {
 	(cd / && as_server "$PGBIN/initdb" -D "$WORK/data" -U postgres -A trust -N -E UTF8 --locale=C \
@@ -88,6 +97,9 @@ cleanup() {
 		as_server "$PGBIN/pg_ctl" stop -s -w -t 60 -m fast -D "$dir" >/dev/null 2>&1 ||
 			as_server "$PGBIN/pg_ctl" stop -s -w -t 60 -m immediate -D "$dir" >/dev/null 2>&1
 	done < <(find "$WORK" -name postmaster.pid 2>/dev/null)
+	[ -z "$KAFKA" ] || while read -r pidfile; do
+		as_server "$KAFKA/broker" kill "$(dirname "$pidfile")"
+	done < <(find "$WORK" -name server.properties 2>/dev/null)
 	if [ "${1:-}" = keep ]; then
 		rm -rf "$WORK/root" "$WORK/s"
 	else
