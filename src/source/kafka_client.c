@@ -37,7 +37,9 @@
 #define CLIENT_IDLE_TIME (10 * USECS_PER_SEC)
 #define CLIENT_IDLE_MAX  4
 #define CLIENT_FDS       6 /* sockets and pipes of a handle in a small cluster */
-#define QUEUE_MAX_KB     2097151
+#define QUEUE_MAX_KB     (1024 * 1024)
+#define FETCH_MIN        (64 * 1024)
+#define FETCH_MAX        (1024 * 1024)
 
 /* What a property is set to before and after those of the options. */
 typedef struct Setting
@@ -49,8 +51,8 @@ typedef struct Setting
 /* Options may choose otherwise. */
 static const Setting defaults[] = {
 	{"client.id", "stream_ext"},
+	/* answers to questions and news of the end of a partition wait for it */
 	{"fetch.wait.max.ms", "20"},
-	{"fetch.message.max.bytes", "1048576"},
 	{"fetch.error.backoff.ms", "200"},
 	{"reconnect.backoff.max.ms", "1000"},
 	{"topic.metadata.refresh.interval.ms", "10000"},
@@ -70,6 +72,8 @@ static const Setting fixed[] = {
 	{"allow.auto.create.topics", "false"},
 	/* kilobytes rule */
 	{"queued.min.messages", "1000000"},
+	/* see take_messages() */
+	{"consume.callback.max.messages", "500"},
 	{"log.queue", "true"},
 	/* brokers close idle connections; that is no news */
 	{"log.connection.close", "false"},
@@ -246,11 +250,14 @@ static rd_kafka_conf_t *
 make_conf(const SxKafkaOptions *options, int queue_kb)
 {
 	rd_kafka_conf_t *conf = rd_kafka_conf_new();
-	char kilobytes[16];
+	char number[16];
 	ListCell *lc;
 
 	for (int i = 0; i < lengthof(defaults); i++)
 		set_property(conf, defaults[i].name, defaults[i].value);
+	/* a fetch may overshoot the limit of the queue */
+	snprintf(number, sizeof(number), "%d", Max(FETCH_MIN, Min(FETCH_MAX, queue_kb * (1024 / 4))));
+	set_property(conf, "fetch.message.max.bytes", number);
 	foreach(lc, options->properties)
 	{
 		const SxKafkaProperty *property = lfirst(lc);
@@ -259,8 +266,8 @@ make_conf(const SxKafkaOptions *options, int queue_kb)
 	}
 	for (int i = 0; i < lengthof(fixed); i++)
 		set_property(conf, fixed[i].name, fixed[i].value);
-	snprintf(kilobytes, sizeof(kilobytes), "%d", Max(1, Min(queue_kb, QUEUE_MAX_KB)));
-	set_property(conf, "queued.max.messages.kbytes", kilobytes);
+	snprintf(number, sizeof(number), "%d", queue_kb);
+	set_property(conf, "queued.max.messages.kbytes", number);
 	rd_kafka_conf_set_error_cb(conf, sx_kafka_client_error_cb);
 	rd_kafka_conf_set_log_cb(conf, sx_kafka_client_log_cb);
 	return conf;
@@ -396,6 +403,7 @@ make_client(const SxKafkaOptions *options, int queue_kb)
 			destroy_client(client);
 		sx_kafka_client_out_of_memory();
 	}
+	client->queue_bytes = (uint64) queue_kb * 1024;
 	client->own.trouble = SX_KAFKA_CONNECTING;
 	client->own.partition = -1;
 	client->own.since = GetCurrentTimestamp();
@@ -422,6 +430,7 @@ sx_kafka_client_open(const SxKafkaOptions *options, int queue_kb)
 	SxKafkaClient *client;
 
 	StaticAssertStmt(sizeof(fingerprint) == sizeof(client->fingerprint), "size of a fingerprint");
+	queue_kb = Max(1, Min(queue_kb, QUEUE_MAX_KB));
 	(void) sx_kafka_event_fd();
 	sx_kafka_client_forget_idle();
 	compute_fingerprint(options, queue_kb, fingerprint);

@@ -17,8 +17,9 @@
  * and when a late error of an earlier start has stopped the fetcher.
  *
  * Kick: a fetcher that has filled the queue looks again only once a second, however fast the queue
- * is drained. Any request to its broker wakes it; so when the queue is empty although there is more,
- * the end offset is asked for without waiting for the answer.
+ * is drained. Any request to its broker wakes it. So when half the size of the queue has been given
+ * out, the ends of partitions that have more are asked for, without waiting for the answers; and
+ * sometimes while the queue is empty although there is more, which should not happen.
  */
 #include "postgres.h"
 #include "stream_ext/base/compat.h"
@@ -27,8 +28,9 @@
 
 #include "kafka_client_private.h"
 
-#define REARM_TIME (5 * USECS_PER_SEC)
-#define KICK_TIME  (20 * 1000) /* us between kicks that bring nothing */
+#define REARM_TIME   (5 * USECS_PER_SEC)
+#define KICK_TIME    (20 * 1000) /* us between kicks of an empty queue */
+#define KICK_RECORDS 250000      /* a quarter of queued.min.messages, which is no minimum */
 
 static int64
 high_watermark(const SxKafkaClient *client, int id)
@@ -127,6 +129,7 @@ take_message(rd_kafka_message_t *message, void *opaque)
 	partition->next = message->offset + 1;
 	partition->end = -1;
 	client->given++;
+	client->given_bytes += message->len;
 	if (partition->trouble != SX_KAFKA_OK || partition->alive != client->ntroubles)
 		sx_kafka_client_alive(client, partition);
 	if (sx_record_buffer_full(client->buffer, client->max_bytes))
@@ -253,14 +256,13 @@ needs_rearming(const SxKafkaClient *client)
 
 /* Wakes fetchers of partitions that have more. */
 static void
-kick_fetchers(SxKafkaClient *client)
+kick_fetchers(SxKafkaClient *client, TimestampTz now)
 {
 	rd_kafka_topic_partition_list_t *list = NULL;
-	TimestampTz now = GetCurrentTimestamp();
 
-	/* after a kick that has brought something the next one may be needed at once */
-	if (client->given == client->given_at_kick && now - client->kicked < KICK_TIME)
-		return;
+	client->given = 0;
+	client->given_bytes = 0;
+	client->kicked = now;
 	for (int id = 0; id < client->npartitions; id++)
 	{
 		const ClientPartition *partition = &client->partitions[id];
@@ -275,23 +277,39 @@ kick_fetchers(SxKafkaClient *client)
 	}
 	if (list == NULL)
 		return;
-	/* the answer, if it is one at all, is not waited for */
 	(void) rd_kafka_offsets_for_times(client->rk, list, 0);
 	rd_kafka_topic_partition_list_destroy(list);
-	client->given_at_kick = client->given;
-	client->kicked = now;
 }
 
-/* After a look at the queue that did not fill the buffer. */
+/* After records have been taken. */
 static void
 tend_fetchers(SxKafkaClient *client)
 {
 	bool drained = rd_kafka_queue_length(client->queue) == 0;
+	TimestampTz now = GetCurrentTimestamp();
 
 	if (needs_rearming(client))
 		rearm_partitions(client, drained);
-	if (drained && client->own.trouble == SX_KAFKA_OK)
-		kick_fetchers(client);
+	if (client->own.trouble == SX_KAFKA_OK &&
+		(client->given_bytes >= client->queue_bytes / 2 || client->given >= KICK_RECORDS ||
+		 (drained && now - client->kicked >= KICK_TIME)))
+		kick_fetchers(client, now);
+}
+
+/*
+ * Takes in at most consume.callback.max.messages records and events, waiting for the first one. 0:
+ * there are none. The queue of each partition is re-routed to the common one, so any partition will
+ * do. (rd_kafka_consume_callback_queue() would have no limit: it takes all there is off the queue
+ * before the first callback, so a fetcher that looks at it meanwhile finds it empty and goes on
+ * fetching. Polled without pause such a queue grew to 15 times its limit.)
+ */
+static int
+take_messages(SxKafkaClient *client, int wait_ms)
+{
+	for (int id = 0; id < client->npartitions; id++)
+		if (client->partitions[id].started)
+			return rd_kafka_consume_callback(client->rkt, id, wait_ms, take_message, client);
+	return rd_kafka_consume_callback_queue(client->queue, wait_ms, take_message, client);
 }
 
 int
@@ -311,15 +329,16 @@ sx_kafka_client_poll(SxKafkaClient *client, SxRecordBuffer *buffer, size_t max_b
 		sx_kafka_client_serve(client);
 		if (sx_record_buffer_full(buffer, max_bytes))
 			break;
-		(void) rd_kafka_consume_callback_queue(client->queue, wait, take_message, client);
+		while (take_messages(client, wait) > 0 && !client->out_of_memory &&
+			   !sx_record_buffer_full(buffer, max_bytes))
+			wait = 0;
 		if (client->out_of_memory)
 		{
 			client->out_of_memory = false;
 			rearm_partitions(client, false);
 			sx_kafka_client_out_of_memory();
 		}
-		if (!sx_record_buffer_full(buffer, max_bytes))
-			tend_fetchers(client);
+		tend_fetchers(client);
 		if (buffer->nrecords > before || client->news || timeout_ms <= 0)
 			break;
 		CHECK_FOR_INTERRUPTS();

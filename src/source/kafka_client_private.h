@@ -80,8 +80,9 @@ struct SxKafkaClient
 	bool out_of_memory;
 	bool news; /* end of a partition, or trouble */
 
-	uint64 given;         /* records given out */
-	uint64 given_at_kick; /* of them before the last kick */
+	uint64 queue_bytes; /* size of librdkafka's queue */
+	uint64 given;       /* records given out since the last kick .. */
+	uint64 given_bytes; /* .. and their values */
 	TimestampTz kicked;
 
 	int nlines;

@@ -190,6 +190,11 @@ sx_kafka_client_partitions(SxKafkaClient *client, int timeout_ms)
 		return -1;
 	n = question.metadata->topics[0].partition_cnt;
 	rd_kafka_metadata_destroy(question.metadata);
+	/* librdkafka waits for such in silence */
+	for (int id = n; id < client->npartitions; id++)
+		if (client->partitions[id].started)
+			sx_kafka_client_report_partition(client, &client->partitions[id],
+											 RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION, 0);
 	return n;
 }
 
@@ -223,7 +228,7 @@ sx_kafka_client_ends(SxKafkaClient *client, int npartitions, int64 *ends, int ti
 {
 	Question question = {.partition = -1, .npartitions = npartitions, .ends = ends};
 
-	return ask(client, ask_ends, &question, timeout_ms);
+	return npartitions == 0 || ask(client, ask_ends, &question, timeout_ms);
 }
 
 bool

@@ -130,10 +130,14 @@ sx_kafka_client_report(SxKafkaClient *client, rd_kafka_resp_err_t err, int32 par
 		reason = fatal;
 	if (own->trouble != trouble)
 		own->since = now;
-	/* that all brokers are down says less than why the last of them is */
-	if (own->trouble != trouble || err != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN ||
-		own->message[0] == '\0')
-		copy_message(client, own->message, sizeof(own->message), reason);
+	/* says less than the error of the last of them, which has come before unless it was a close */
+	if (err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN)
+		reason =
+			own->trouble == trouble && own->message[0] != '\0'
+				? own->message
+				: "all brokers have closed the connection or are down; security.protocol may be "
+				  "wrong";
+	copy_message(client, own->message, sizeof(own->message), reason);
 	own->trouble = trouble;
 	own->partition = partition;
 	client->reported = now;
