@@ -11,6 +11,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $kafka = Kafka->new('views');
+$kafka->start;
 
 my $node = PostgreSQL::Test::Cluster->new('kafka_views');
 $node->init;
@@ -22,23 +23,16 @@ log_min_error_statement = panic
 CONF
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION stream_ext');
-$node->safe_psql('postgres', "CREATE SERVER broker FOREIGN DATA WRAPPER kafka OPTIONS (bootstrap_servers '" . $kafka->bootstrap . "')");
+$node->safe_psql('postgres', "CREATE SERVER broker FOREIGN DATA WRAPPER kafka OPTIONS (bootstrap_servers '" . $kafka->servers . "')");
 
 sub sql { return $node->safe_psql('postgres', $_[0]); }
-
-# Writes records: hashes of fields, or texts, which are values.
-sub produce
-{
-	my ($topic, $records, @options) = @_;
-	$kafka->produce($topic, @options, map { ref $_ ? $_ : {value => $_} } @$records);
-}
 
 # A topic, its foreign table of the same name, and a view NAME_v of all its rows.
 sub make
 {
 	my ($name, $columns, $options, $partitions, $query) = @_;
 
-	$kafka->sx('create', $name, $partitions || 1);
+	$kafka->run('create', $name, $partitions || 1);
 	table($name, $columns, $options, $query);
 }
 
@@ -80,8 +74,8 @@ my $dead = q(SELECT partition, "offset", error_code, coalesce(convert_from(value
 
 # A26: tombstones and keys
 make('a26', q(x int, key text OPTIONS (meta 'key'), pos bigint OPTIONS (meta 'offset')));
-produce('a26', [ {key => 'a', value => '{"x":1}'}, {key => 'a'}, {value => '{"x":2}'}, {key => '', value => 'null'}, {key => 'null', value => ''} ]);
-produce('a26', [ {key => '', value => '{"x":3}'}, {key => 'null', value => '{"x":4}'} ]);
+$kafka->produce('a26', [ {key => 'a', value => '{"x":1}'}, {key => 'a'}, {value => '{"x":2}'}, {key => '', value => 'null'}, {key => 'null', value => ''} ]);
+$kafka->produce('a26', [ {key => '', value => '{"x":3}'}, {key => 'null', value => '{"x":4}'} ]);
 caught_up('a26', 'A26');
 is(sql("SELECT pos, x, coalesce(key, '-') FROM a26_v ORDER BY pos"), "0|1|a\n2|2|-\n5|3|\n6|4|null", 'A26: rows and keys');
 is(sql(sprintf($dead, 'a26')), "0|3|2203C|null\n0|4|22P02|", 'A26: dead letters');
@@ -90,7 +84,7 @@ is(sql(q(SELECT "offset" FROM stream.positions WHERE view = 'a26_v'::regclass)),
 
 # A08: NULL event time
 make('a08', 'ts timestamptz, v int', "event_time 'ts', watermark_delay '1 s'");
-produce('a08', [ '{"ts":null,"v":1}', '{"v":2}', '{"ts":"soon","v":3}', '{"ts":"2024-05-01T10:00:03Z","v":4}', '{"ts":"infinity","v":5}' ]);
+$kafka->produce('a08', [ '{"ts":null,"v":1}', '{"v":2}', '{"ts":"soon","v":3}', '{"ts":"2024-05-01T10:00:03Z","v":4}', '{"ts":"infinity","v":5}' ]);
 caught_up('a08', 'A08');
 is(sql('SELECT v FROM a08_v'), '4', 'A08: only rows with an event time');
 is(sql(q(SELECT "offset", error_code FROM stream.dead_letters WHERE source = 'a08'::regclass ORDER BY 1)), "0|22004\n1|22004\n2|22007\n4|22008", 'A08: dead letters');
@@ -100,7 +94,7 @@ is(sql(q(SELECT watermark = '2024-05-01 10:00:02+00' FROM stream.views WHERE vie
 make('a29', q(n int CHECK (n <> 700), pos bigint OPTIONS (meta 'offset')));
 sql('CREATE MATERIALIZED VIEW a29_sum USING continuous AS SELECT count(*) AS n FROM a29');
 sql('CREATE MATERIALIZED VIEW a29_div USING continuous AS SELECT 1 / (n - 600) AS d FROM a29');
-produce('a29', [ map { $_ == 500 ? '{oops' : qq({"n":$_}) } 0 .. 999 ]);
+$kafka->produce('a29', [ map { $_ == 500 ? '{oops' : qq({"n":$_}) } 0 .. 999 ]);
 caught_up('a29', 'A29');
 is(sql('SELECT count(*), min(n), max(n) FROM a29_v'), '998|0|999', 'A29: all but the poison');
 is(sql(q(SELECT topic, partition, "offset", error_code FROM stream.dead_letters WHERE source = 'a29'::regclass ORDER BY 3)), "a29|0|500|22P02\na29|0|700|23514", 'A29: dead letters, once for three views');
@@ -109,14 +103,14 @@ is(sql('SELECT n FROM a29_sum'), '998', 'A29: another view');
 $node->poll_query_until('postgres', "SELECT error_code IS NOT NULL FROM stream.views WHERE view = 'a29_div'::regclass");
 is(sql("SELECT state, error_code FROM stream.views WHERE view = 'a29_div'::regclass"), 'failed|22012', 'A29: the view that divides by zero fails alone');
 is(sql('SELECT count(*) FROM a29_div'), '0', 'A29: and has nothing of it');
-produce('a29', [ ('{bad') x 3000 ]);
+$kafka->produce('a29', [ ('{bad') x 3000 ]);
 caught_up('a29', 'A29, all bad');
 is(sql(q(SELECT count(*), min("offset"), max("offset") FROM stream.dead_letters WHERE source = 'a29'::regclass AND "offset" >= 1000)), '3000|1000|3999', 'A29: nothing but poison');
 is(sql(q(SELECT stream.discard_dead_letters('a29'))), '3002', 'dead letters can be discarded');
 sql('DROP MATERIALIZED VIEW a29_div');
 
 # SELECT leaves out the same records, and the view equals it
-produce('a29', [ '{"n":1}', 'x', '{"n":2}', '{"n":null}' ]);
+$kafka->produce('a29', [ '{"n":1}', 'x', '{"n":2}', '{"n":null}' ]);
 caught_up('a29', 'select');
 is(sql('(TABLE a29 EXCEPT ALL TABLE a29_v) UNION ALL (TABLE a29_v EXCEPT ALL TABLE a29)'), '', 'a view equals SELECT from the table');
 my ($code, $output, $error) = $node->psql('postgres', 'SELECT count(*) FROM a29');
@@ -133,7 +127,7 @@ my $wide = join(', ', map { sprintf('c%03d_%s text', $_, 'x' x 35) } 1 .. 290);
 make('a33', qq(comp abc, arr int[], doc jsonb, "UpperCase" int, "with.dot" int, $wide));
 my $object = '{"comp":{"b":"x","a":1},"arr":[1,null,3],"doc":{"k":[1,2]},"UpperCase":1,"uppercase":2,"with.dot":3,'
   . join(',', map { sprintf('"c%03d_%s":"v%d"', $_, 'x' x 35, $_) } 1 .. 290) . '}';
-produce('a33', [ ($object) x 1000 ]);
+$kafka->produce('a33', [ ($object) x 1000 ]);
 caught_up('a33', 'A33');
 is(sql('SELECT DISTINCT comp, arr, doc, "UpperCase", "with.dot" FROM a33_v'), '(1,x,)|{1,NULL,3}|{"k": [1, 2]}|1|3', 'A33: nested values');
 is(sql(q(SELECT count(*), count(*) FILTER (WHERE to_jsonb(v) ->> ('c290_' || repeat('x', 35)) = 'v290' AND (SELECT count(*) FROM jsonb_each_text(to_jsonb(v)) WHERE value LIKE 'v%') = 290) FROM a33_v v)), '1000|1000', 'A33: all columns');
@@ -142,13 +136,13 @@ sql('DROP FOREIGN TABLE a33 CASCADE');
 # ------------------------------------------------------------ transactions
 
 make('tx', 'v int', '', 2);
-produce('tx', [ map { {partition => $_ % 2, value => qq({"v":$_})} } 1 .. 10 ], '--transaction', 'commit');
-produce('tx', [ map { {partition => $_ % 2, value => qq({"v":$_})} } 11 .. 20 ], '--transaction', 'abort');
+$kafka->produce('tx', [ map { {partition => $_ % 2, value => qq({"v":$_})} } 1 .. 10 ], '--transaction', 'commit');
+$kafka->produce('tx', [ map { {partition => $_ % 2, value => qq({"v":$_})} } 11 .. 20 ], '--transaction', 'abort');
 caught_up('tx', 'transactions');
 is(sql('SELECT count(*), sum(v) FROM tx_v'), '10|55', 'aborted records are not seen');
 is(sql(q(SELECT partition, "offset" FROM stream.positions WHERE view = 'tx_v'::regclass ORDER BY 1)), "0|12\n1|12", 'the position is behind the markers');
-my $open = $kafka->open_transaction('tx', '--transactional-id', 'open', {partition => 0, value => '{"v":100}'});
-produce('tx', [ {partition => 1, value => '{"v":200}'}, {partition => 0, value => '{"v":300}'} ]);
+my $open = $kafka->start_transaction('tx', [ {partition => 0, value => '{"v":100}'} ], '--transactional-id', 'open');
+$kafka->produce('tx', [ {partition => 1, value => '{"v":200}'}, {partition => 0, value => '{"v":300}'} ]);
 caught_up('tx', 'open transaction');
 is(sql('SELECT count(*), sum(v) FROM tx_v'), '11|255', 'an open transaction holds back what is behind it in its partition');
 is(sql('SELECT count(*), sum(v) FROM tx'), '11|255', 'SELECT sees the same');
@@ -159,38 +153,38 @@ is(sql('SELECT count(*), sum(v) FROM tx_v'), '13|655', 'it is seen once it is co
 # ------------------------------------------------------------ where reading starts
 
 # A31: latest, restarts before the first row, new partitions
-$kafka->sx('create', 'a31', 1);
-produce('a31', [ map { qq({"v":$_}) } 1 .. 3 ]);
+$kafka->run('create', 'a31', 1);
+$kafka->produce('a31', [ map { qq({"v":$_}) } 1 .. 3 ]);
 table('a31', q(v int, part int OPTIONS (meta 'partition')), "start 'latest'");
 caught_up('a31', 'A31');
 $node->restart;
-produce('a31', ['{"v":4}']);
+$kafka->produce('a31', ['{"v":4}']);
 caught_up('a31', 'A31, restarted');
 $node->restart;
-produce('a31', ['{"v":5}']);
+$kafka->produce('a31', ['{"v":5}']);
 caught_up('a31', 'A31, restarted again');
 is(sql('SELECT v FROM a31_v ORDER BY v'), "4\n5", 'A31: start is fixed when the view is made');
-$kafka->sx('grow', 'a31', 3);
-produce('a31', [ map { {partition => 2, value => qq({"v":$_})} } 6, 7 ]);
+$kafka->run('grow', 'a31', 3);
+$kafka->produce('a31', [ map { {partition => 2, value => qq({"v":$_})} } 6, 7 ]);
 ok($node->poll_query_until('postgres', 'SELECT count(*) = 4 FROM a31_v'), 'A31: new partitions are found');
 is(sql('SELECT v, part FROM a31_v ORDER BY v'), "4|0\n5|0\n6|2\n7|2", 'A31: and read from their start');
 
 # start at a time: later than all, and in the middle
-$kafka->sx('create', 'times', 2, 'retention.ms=-1');
-produce('times', [ map { {partition => $_ % 2, timestamp => 1700000000000 + $_ * 1000, value => qq({"v":$_})} } 0 .. 9 ]);
+$kafka->run('create', 'times', 2, 'retention.ms=-1');
+$kafka->produce('times', [ map { {partition => $_ % 2, timestamp => 1700000000000 + $_ * 1000, value => qq({"v":$_})} } 0 .. 9 ]);
 table('times', 'v int', "start '2023-11-14 22:13:25+00'");
 caught_up('times', 'start at a time');
 is(sql("SELECT string_agg(v::text, ',' ORDER BY v) FROM times_v"), '5,6,7,8,9', 'a view starts at a time');
 is(sql("SELECT string_agg(v::text, ',' ORDER BY v) FROM times"), '5,6,7,8,9', 'the table does, too');
 sql("CREATE FOREIGN TABLE times2 (v int) SERVER broker OPTIONS (topic 'times', start '2100-01-01 00:00:00Z'); CREATE MATERIALIZED VIEW times2_v USING continuous AS SELECT * FROM times2");
 caught_up('times2', 'start later than all');
-produce('times', ['{"v":99}']);
+$kafka->produce('times', ['{"v":99}']);
 caught_up('times2', 'start later than all, new record');
 is(sql('SELECT v FROM times2_v'), '99', 'a start later than all records gives all new ones');
 
 # another topic: the views begin anew
-$kafka->sx('create', 'other', 1);
-produce('other', [ '{"v":1000}' ]);
+$kafka->run('create', 'other', 1);
+$kafka->produce('other', [ '{"v":1000}' ]);
 sql("ALTER FOREIGN TABLE times OPTIONS (SET topic 'other', DROP start)");
 ok($node->poll_query_until('postgres', 'SELECT sum(v) = 1000 FROM times_v'), 'another topic builds the view anew');
 
@@ -198,11 +192,11 @@ ok($node->poll_query_until('postgres', 'SELECT sum(v) = 1000 FROM times_v'), 'an
 
 # A30: retention passed us by
 make('a30', q(pos bigint OPTIONS (meta 'offset'), v int));
-produce('a30', [ map { qq({"v":$_}) } 0 .. 99 ]);
+$kafka->produce('a30', [ map { qq({"v":$_}) } 0 .. 99 ]);
 caught_up('a30', 'A30');
 sql("SELECT stream.pause('a30_v')");
-produce('a30', [ map { qq({"v":$_}) } 100 .. 199 ]);
-$kafka->sx('truncate', 'a30', 0, 150);
+$kafka->produce('a30', [ map { qq({"v":$_}) } 100 .. 199 ]);
+$kafka->run('truncate', 'a30', 0, 150);
 sql("SELECT stream.resume('a30_v')");
 is(error_of('a30'), 'records of topic "a30" were deleted before they were read; Partition 0 is to be read from offset 100, its oldest record has offset 150.', 'A30: the view stops and says why');
 is(sql('SELECT count(*) FROM a30_v'), '100', 'A30: nothing is skipped');
@@ -210,20 +204,20 @@ sql("ALTER FOREIGN TABLE a30 OPTIONS (ADD on_gap 'earliest'); SELECT stream.resu
 caught_up('a30', 'A30, on_gap');
 is(sql('SELECT count(*), max(pos) FROM a30_v'), '150|199', 'A30: it goes on with what is left');
 is(sql('SELECT source, topic, partition, from_offset, to_offset FROM stream.gaps'), 'a30|a30|0|100|150', 'A30: the gap is noted');
-$kafka->sx('truncate', 'a30', 0, 'end');
+$kafka->run('truncate', 'a30', 0, 'end');
 sql("SELECT stream.pause('a30_v'); SELECT stream.resume('a30_v')");
-produce('a30', ['{"v":200}']);
+$kafka->produce('a30', ['{"v":200}']);
 caught_up('a30', 'A30, all expired');
 is(sql('SELECT count(*) FROM stream.gaps'), '1', 'A30: what had been read may go');
 
 # A30: compaction leaves holes
 make('compacted', q(pos bigint OPTIONS (meta 'offset'), v int));
-$kafka->sx('create', 'holes', 1, 'cleanup.policy=compact', 'segment.ms=100', 'min.cleanable.dirty.ratio=0.01', 'max.compaction.lag.ms=100', 'delete.retention.ms=0');
+$kafka->run('create', 'holes', 1, 'cleanup.policy=compact', 'segment.ms=100', 'min.cleanable.dirty.ratio=0.01', 'max.compaction.lag.ms=100', 'delete.retention.ms=0');
 sql("CREATE FOREIGN TABLE holes (pos bigint OPTIONS (meta 'offset'), v int) SERVER broker OPTIONS (topic 'holes')");
 my $n = 0;
 do
 {
-	produce('holes', [ map { {key => 'k' . ($_ % 3), value => qq({"v":$_})} } 1 .. 30 ]);
+	$kafka->produce('holes', [ map { {key => 'k' . ($_ % 3), value => qq({"v":$_})} } 1 .. 30 ]);
 	$n++;
 } until $n > 200 || sql('SELECT count(*) < max(pos) FROM holes') eq 't';
 sql('CREATE MATERIALIZED VIEW holes_v USING continuous AS SELECT * FROM holes');
@@ -237,14 +231,14 @@ foreach my $count (2, 5, 9)
 	my $name = "again$count";
 
 	make($name, 'v int');
-	produce($name, [ map { qq({"v":$_}) } 1 .. 5 ]);
+	$kafka->produce($name, [ map { qq({"v":$_}) } 1 .. 5 ]);
 	caught_up($name, "again $count");
 	sql("SELECT stream.pause('${name}_v')");
-	$kafka->sx('delete', $name);
+	$kafka->run('delete', $name);
 	my $tries = 0;
-	$tries++ until $kafka->sx('list') !~ /^$name /m || $tries > 1000;
-	$kafka->sx('create', $name, 1);
-	produce($name, [ map { qq({"v":10$_}) } 1 .. $count ]);
+	$tries++ until $kafka->run('list') !~ /^$name /m || $tries > 1000;
+	$kafka->run('create', $name, 1);
+	$kafka->produce($name, [ map { qq({"v":10$_}) } 1 .. $count ]);
 	sql("SELECT stream.resume('${name}_v')");
 	like(error_of($name), qr/^topic "$name" is not the one that was read before; Partition 0: /, "a topic made anew with $count records is recognised");
 	is(sql("SELECT sum(v) FROM ${name}_v"), '15', 'nothing of it is counted');
@@ -265,16 +259,16 @@ is($output, 'f', 'A32: a wait without a broker ends with its timeout');
 $kafka->start;
 is_state('a32', 'failing', 'A32, no such topic');
 like(sql("SELECT reason FROM stream.views WHERE view = 'a32_v'::regclass"), qr/topic does not exist/, 'A32: and says so');
-$kafka->sx('create', 'a32', 1);
-produce('a32', ['{"v":1}']);
+$kafka->run('create', 'a32', 1);
+$kafka->produce('a32', ['{"v":1}']);
 ok($node->poll_query_until('postgres', 'SELECT count(*) = 1 FROM a32_v'), 'A32: the topic is found when it is made');
-produce('a26', ['{"x":5}']);
+$kafka->produce('a26', ['{"x":5}']);
 caught_up('a26', 'A32, broker is back');
 is(sql('SELECT count(*), sum(x) FROM a26_v'), '5|15', 'A32: it goes on by itself');
 is_state('a26', 'running', 'A32, broker is back');
 
 # A32: wrong password, corrected; no secret anywhere
-my $sasl = $kafka->sasl_bootstrap;
+my $sasl = $kafka->sasl_servers;
 sql(<<SQL);
 CREATE SERVER sasl FOREIGN DATA WRAPPER kafka
 	OPTIONS (bootstrap_servers '$sasl', "kafka.security.protocol" 'sasl_plaintext', "kafka.sasl.mechanism" 'PLAIN');
@@ -300,7 +294,7 @@ cmp_ok(() = $log =~ /\n/g, '<', 2000, 'the log is not flooded');
 # A32: a second worker takes over, and the groups of brokers do not matter
 $node->append_conf('postgresql.conf', 'stream.workers = 3');
 $node->reload;
-produce('a26', ['{"x":6}']);
+$kafka->produce('a26', ['{"x":6}']);
 caught_up('a26', 'other workers');
 is(sql('SELECT count(*), sum(x) FROM a26_v'), '6|21', 'each record once, whoever reads');
 

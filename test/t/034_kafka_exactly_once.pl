@@ -29,6 +29,7 @@ my %query = (
 	late => 'SELECT part, count(*) AS n, sum(id) AS ids, max(pos) AS last FROM events GROUP BY part');
 
 my $kafka = Kafka->new('exactly_once');
+$kafka->start;
 
 my $node = PostgreSQL::Test::Cluster->new('kafka_exactly_once');
 $node->init;
@@ -41,7 +42,7 @@ log_min_messages = warning
 CONF
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION stream_ext');
-$node->safe_psql('postgres', "CREATE SERVER broker FOREIGN DATA WRAPPER kafka OPTIONS (bootstrap_servers '" . $kafka->bootstrap . "')");
+$node->safe_psql('postgres', "CREATE SERVER broker FOREIGN DATA WRAPPER kafka OPTIONS (bootstrap_servers '" . $kafka->servers . "')");
 
 sub create_view
 {
@@ -104,7 +105,7 @@ foreach my $set (1 .. 4 * $scale)
 	my $written = 0;
 	my @views = ('windows', 'copies');
 
-	$kafka->create_topic($topic, 4);
+	$kafka->run('create', $topic, 4);
 	$node->safe_psql('postgres', <<SQL);
 CREATE FOREIGN TABLE events (id bigint, k bigint, x float8, ts timestamptz,
 	part integer OPTIONS (meta 'partition'), pos bigint OPTIONS (meta 'offset'))
@@ -116,10 +117,10 @@ SQL
 	{
 		$round++;
 		my @transactions = $round % 2 ? () : ('--transactional-id', "t$set", '--batch', 500, '--aborted', '0.2');
-		my $load = $kafka->load($topic, $records, '--first', $written + 1, '--seed', $round,
+		my $load = $kafka->start_load($topic, $records, '--first', $written + 1, '--seed', $round,
 			'--rate', 20_000, '--progress', 2000, @transactions);
 
-		$load->await(10_000);
+		$load->wait_for(10_000);
 		if ($n == 3)
 		{
 			create_view('late');
@@ -136,7 +137,7 @@ SQL
 	}
 	is($node->safe_psql('postgres', 'SELECT count(*) FROM stream.dead_letters'), '0', "set $set: no dead letters");
 	$node->safe_psql('postgres', 'DROP FOREIGN TABLE events CASCADE');
-	$kafka->sx('delete', $topic);
+	$kafka->run('delete', $topic);
 }
 
 $node->stop;
