@@ -26,6 +26,8 @@ ALTER SERVER s OPTIONS (ADD "kafka.sasl.kerberos.kinit.cmd" 'rm');
 ALTER SERVER s OPTIONS (ADD "kafka.ssl.engine.location" '/tmp/x');
 ALTER SERVER s OPTIONS (ADD "kafka.ssl.providers" 'x');
 ALTER SERVER s OPTIONS (ADD "kafka.sasl.oauthbearer.config" 'x');
+ALTER SERVER s OPTIONS (ADD "kafka.sasl.kerberos.principal" 'x; rm');
+ALTER SERVER s OPTIONS (ADD "kafka.sasl.kerberos.keytab" '/tmp/x');
 ALTER SERVER s OPTIONS (ADD "kafka.enable.auto.commit" 'true');
 ALTER SERVER s OPTIONS (ADD "kafka.isolation.level" 'read_uncommitted');
 ALTER SERVER s OPTIONS (ADD "kafka.group.id" 'g');
@@ -45,19 +47,54 @@ ALTER USER MAPPING FOR kafka_user SERVER s OPTIONS (ADD "kafka.ssl.key.password"
 ALTER SERVER s OPTIONS (ADD "kafka.security.protocol" 'sasl_plaintext', ADD "kafka.sasl.mechanism" 'PLAIN',
 	ADD "kafka.client.rack" 'r1');
 
+-- their values are checked, without showing secrets
+ALTER SERVER s OPTIONS (ADD "kafka.socket.timeout.ms" 'soon');
+ALTER SERVER s OPTIONS (ADD "kafka.socket.timeout.ms" '5');
+ALTER SERVER s OPTIONS (SET "kafka.security.protocol" 'sasl');
+ALTER SERVER s OPTIONS (SET "kafka.sasl.mechanism" 'OAUTHBEARER');
+ALTER SERVER s OPTIONS (ADD "kafka.sasl.mechanisms" 'PLAIN');
+ALTER USER MAPPING FOR kafka_user SERVER s OPTIONS (ADD "kafka.sasl.password" 'secret8');
+ALTER USER MAPPING FOR kafka_user SERVER s OPTIONS (ADD "kafka.sasl.username" 'secret9');
+
+-- who may see what: options of servers all, those of mappings their users
+SET ROLE kafka_other;
+SELECT srvoptions FROM pg_foreign_server WHERE srvname = 's';
+SELECT srvname, usename, umoptions FROM pg_user_mappings WHERE srvname = 's';
+SELECT * FROM information_schema.user_mapping_options WHERE foreign_server_name = 's';
+SELECT umoptions FROM pg_user_mapping;
+RESET ROLE;
+
 -- files: superusers only, also as the owner of the server
 ALTER SERVER s OPTIONS (ADD "kafka.ssl.ca.location" '/etc/ssl/certs/none.pem');
 ALTER SERVER s OPTIONS (DROP "kafka.ssl.ca.location");
 SET ROLE kafka_user;
 CREATE SERVER mine FOREIGN DATA WRAPPER kafka OPTIONS (bootstrap_servers '127.0.0.1:1');
 ALTER SERVER mine OPTIONS (ADD "kafka.ssl.ca.location" '/etc/passwd');
-ALTER SERVER mine OPTIONS (ADD "kafka.sasl.kerberos.keytab" '/etc/passwd');
+ALTER SERVER mine OPTIONS (ADD "kafka.sasl.mechanism" 'GSSAPI');
 CREATE FOREIGN TABLE mine_t (v text) SERVER mine OPTIONS (topic 'x');
 RESET ROLE;
 -- a superuser adds it, but the server stays the user's
 ALTER SERVER mine OPTIONS (ADD "kafka.ssl.ca.location" '/etc/passwd');
 SELECT * FROM mine_t;
 ALTER SERVER mine OPTIONS (DROP "kafka.ssl.ca.location");
+-- without a mechanism librdkafka takes GSSAPI
+ALTER SERVER mine OPTIONS (ADD "kafka.security.protocol" 'SASL_SSL');
+SELECT * FROM mine_t;
+ALTER SERVER mine OPTIONS (ADD "kafka.sasl.mechanism" 'GSSAPI');
+SELECT * FROM mine_t;
+ALTER SERVER mine OPTIONS (DROP "kafka.sasl.mechanism", DROP "kafka.security.protocol");
+-- a superuser's server that is given away
+CREATE SERVER given FOREIGN DATA WRAPPER kafka OPTIONS (bootstrap_servers '127.0.0.1:1', "kafka.ssl.key.location" '/tmp/none.pem');
+CREATE FOREIGN TABLE given_t (v text) SERVER given OPTIONS (topic 'x', format 'raw');
+ALTER SERVER given OWNER TO kafka_user;
+SELECT * FROM given_t;
+GRANT pg_read_server_files TO kafka_user;
+EXPLAIN (COSTS OFF) SELECT * FROM given_t;
+SET ROLE kafka_user;
+ALTER SERVER given OPTIONS (SET "kafka.ssl.key.location" '/tmp/other.pem');
+RESET ROLE;
+REVOKE pg_read_server_files FROM kafka_user;
+DROP SERVER given CASCADE;
 
 -- tables
 CREATE FOREIGN TABLE t (a int) SERVER s;

@@ -51,6 +51,12 @@ extern PGDLLEXPORT void sx_record_buffer_free(SxRecordBuffer *buffer);
 extern PGDLLEXPORT int sx_kafka_event_fd(void);
 
 /*
+ * What librdkafka has against a value of a property, palloc'd; it may have the value in it. NULL:
+ * nothing. Whether values fit together shows only when a client is opened.
+ */
+extern char *sx_kafka_client_complaint(const char *name, const char *value);
+
+/*
  * Opens a client for the topic of the options; does not wait for a broker. At most 'queue_kb' of
  * records are read ahead. Errors: a property that librdkafka refuses (without its value).
  */
