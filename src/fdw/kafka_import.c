@@ -5,7 +5,7 @@
  * A cluster has topics and no schemas, so the name of the remote schema does not matter. What is in
  * the records is not known either; the tables show them as they are, and whoever wants columns makes
  * a table of his own. Topics of Kafka itself, whose names begin with two underscores, are left out
- * unless they are asked for.
+ * unless they are asked for. Their names are ASCII, and can be longer than those of tables.
  */
 #include "postgres.h"
 #include "stream_ext/base/compat.h"
@@ -19,12 +19,35 @@
 /* ms that brokers are given to answer. */
 #define ANSWER_MS 10000
 
+/* Name of the table of a topic: as much of the topic's as fits. */
+static char *
+table_name(const char *topic)
+{
+	return pnstrdup(topic, NAMEDATALEN - 1);
+}
+
 static bool
 is_wanted(const char *topic, ImportForeignSchemaStmt *stmt)
 {
 	if (stmt->list_type != FDW_IMPORT_SCHEMA_LIMIT_TO && strncmp(topic, "__", 2) == 0)
 		return false;
-	return IsImportableForeignTable(topic, stmt);
+	/* names in the statement are as long as those of tables */
+	return IsImportableForeignTable(table_name(topic), stmt);
+}
+
+/* Topics may differ only behind what fits into the name of a table. */
+static void
+check_clash(List *topics, const char *topic)
+{
+	ListCell *lc;
+
+	foreach(lc, topics)
+		if (strncmp(lfirst(lc), topic, NAMEDATALEN - 1) == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_DUPLICATE_TABLE),
+					 errmsg("topics \"%s\" and \"%s\" would be the same table \"%s\"",
+							(char *) lfirst(lc), topic, table_name(topic)),
+					 errhint("Leave it out with EXCEPT, and create tables for them by hand.")));
 }
 
 static char *
@@ -42,7 +65,7 @@ make_command(const char *topic, ImportForeignSchemaStmt *stmt)
 					 "\theaders jsonb OPTIONS (meta 'headers'),\n"
 					 "\tvalue bytea\n"
 					 ") SERVER %s OPTIONS (topic %s, format 'raw')",
-					 quote_identifier(topic), quote_identifier(stmt->server_name),
+					 quote_identifier(table_name(topic)), quote_identifier(stmt->server_name),
 					 quote_literal_cstr(topic));
 	return buf.data;
 }
@@ -53,6 +76,7 @@ sx_fdw_import(ImportForeignSchemaStmt *stmt, Oid server)
 	SxKafkaOptions *options = sx_kafka_server_options(server, GetUserId());
 	SxKafkaClient *client;
 	List *commands = NIL;
+	List *wanted = NIL;
 	List *npartitions;
 	List *topics;
 	bool ok;
@@ -70,8 +94,13 @@ sx_fdw_import(ImportForeignSchemaStmt *stmt, Oid server)
 							errmsg("could not list the topics of server \"%s\"", stmt->server_name),
 							errdetail_internal("%s", sx_kafka_client_status(client)->message)));
 		foreach(lc, topics)
-			if (is_wanted(lfirst(lc), stmt))
-				commands = lappend(commands, make_command(lfirst(lc), stmt));
+		{
+			if (!is_wanted(lfirst(lc), stmt))
+				continue;
+			check_clash(wanted, lfirst(lc));
+			wanted = lappend(wanted, lfirst(lc));
+			commands = lappend(commands, make_command(lfirst(lc), stmt));
+		}
 	}
 	PG_FINALLY();
 	{

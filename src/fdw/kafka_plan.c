@@ -7,7 +7,9 @@
  * conditions stay filters of the scan node too, so a bound may be wider than its condition.
  *
  * Decoding uses subtransactions, which a parallel query cannot have, also in its leader and also for
- * another part of the plan. So a query that reads a topic is planned without parallel workers.
+ * another part of the plan. So a query that reads a topic is planned without parallel workers. Parts
+ * that are planned before the planner comes to the topic may be parallel all the same: see
+ * kafka_begin_scan().
  */
 #include "postgres.h"
 #include "stream_ext/base/compat.h"
@@ -19,6 +21,7 @@
 #include "foreign/foreign.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
+#include "optimizer/clauses.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
@@ -41,10 +44,11 @@ static void
 refuse_parallel(PlannerInfo *root)
 {
 	root->glob->parallelModeOK = false;
-	/* relations that came before this one have been found fit already */
-	for (int i = 1; i < root->simple_rel_array_size; i++)
-		if (root->simple_rel_array[i] != NULL)
-			root->simple_rel_array[i]->consider_parallel = false;
+	/* relations that came before this one, also outside of a subquery, were found fit already */
+	for (; root != NULL; root = root->parent_root)
+		for (int i = 1; i < root->simple_rel_array_size; i++)
+			if (root->simple_rel_array[i] != NULL)
+				root->simple_rel_array[i]->consider_parallel = false;
 }
 
 static void
@@ -90,10 +94,10 @@ bound_column(Node *node, Index relid, Oid foreigntable, const char **meta)
 
 /* Can the value be computed before the scan? */
 static bool
-is_value(Node *node, Index relid)
+is_value(Node *node)
 {
-	return !bms_is_member(relid, pull_varnos(NULL, node)) && !contain_volatile_functions(node) &&
-		   !contain_var_clause(node);
+	return !contain_var_clause(node) && !contain_volatile_functions(node) &&
+		   !contain_subplans(node);
 }
 
 /*
@@ -150,8 +154,7 @@ find_bound(Expr *clause, Index relid, Oid foreigntable, SxBound *bound, Node **v
 		}
 		*value = right;
 		bound->is_array = false;
-		return is_value(right, relid) &&
-			   make_bound(bound, opno, meta, exprType(left), exprType(right));
+		return is_value(right) && make_bound(bound, opno, meta, exprType(left), exprType(right));
 	}
 	if (IsA(clause, ScalarArrayOpExpr) && ((ScalarArrayOpExpr *) clause)->useOr)
 	{
@@ -160,7 +163,7 @@ find_bound(Expr *clause, Index relid, Oid foreigntable, SxBound *bound, Node **v
 
 		*value = lsecond(any->args);
 		bound->is_array = true;
-		return bound_column(left, relid, foreigntable, &meta) && is_value(*value, relid) &&
+		return bound_column(left, relid, foreigntable, &meta) && is_value(*value) &&
 			   strcmp(meta, "partition") == 0 &&
 			   make_bound(bound, any->opno, meta, exprType(left),
 						  get_element_type(exprType(*value))) &&

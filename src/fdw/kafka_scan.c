@@ -61,10 +61,10 @@ typedef struct KafkaScan
 	ScanPartition *partitions; /* NULL: the scan has not begun */
 	bool is_positioned;        /* where it starts has been worked out for this pass */
 	int nrunning;
-	List *bounds;  /* of the plan */
-	List *values;  /* ExprState * */
-	int64 records; /* of this pass */
-	int64 dead;
+	List *bounds;    /* of the plan */
+	List *values;    /* ExprState * */
+	int64 records;   /* of all passes */
+	int64 dead;      /* of this pass */
 	int64 most_dead; /* of any pass */
 	char *first_dead;
 	MemoryContextCallback callback;
@@ -108,6 +108,12 @@ kafka_begin_scan(ForeignScanState *node, int eflags)
 	Relation rel = node->ss.ss_currentRelation;
 	KafkaScan *scan = palloc0(sizeof(KafkaScan));
 
+	/*
+	 * Other parts of the plan may be parallel, but the leader does all of it unless the executor enters
+	 * parallel mode, in which decoding would have no subtransactions. The plan may be a cached one:
+	 * what is changed holds for each of its executions.
+	 */
+	node->ss.ps.state->es_plannedstmt->parallelModeNeeded = false;
 	node->fdw_state = scan;
 	scan->bounds = plan->fdw_private;
 	scan->options = sx_kafka_options(rel, sx_foreign_scan_user(node));
@@ -523,6 +529,14 @@ kafka_rescan(ForeignScanState *node)
 	scan->is_positioned = false;
 }
 
+/* Messages about records quote them, so they are for those who may read the whole table. */
+static bool
+may_see_records(ForeignScanState *node)
+{
+	return pg_class_aclcheck(RelationGetRelid(node->ss.ss_currentRelation), GetUserId(),
+							 ACL_SELECT) == ACLCHECK_OK;
+}
+
 static void
 kafka_end_scan(ForeignScanState *node)
 {
@@ -539,7 +553,7 @@ kafka_end_scan(ForeignScanState *node)
 							   "out",
 							   (unsigned long) scan->most_dead, (long long) scan->most_dead,
 							   scan->options->topic),
-				 errdetail_internal("%s", scan->first_dead)));
+				 may_see_records(node) ? errdetail_internal("%s", scan->first_dead) : 0));
 }
 
 /* ---------------------------------------------------------------- EXPLAIN */
