@@ -150,6 +150,39 @@ $open->commit;
 caught_up('tx', 'committed');
 is(sql('SELECT count(*), sum(v) FROM tx_v'), '13|655', 'it is seen once it is committed');
 
+# ------------------------------------------------------------ watermarks
+
+my $watermark = "SELECT coalesce(to_char(watermark AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS'), 'none') FROM stream.views WHERE view = '%s_v'::regclass";
+
+# writes rows into partitions and returns the watermark of the view
+sub mark
+{
+	my ($name, @rows) = @_;
+
+	$kafka->produce($name, [ map { {partition => $_->[0], value => qq({"ts":"$_->[1]"})} } @rows ]);
+	sql("SELECT stream.wait('${name}_v', '60 s')");
+	return sql(sprintf($watermark, $name));
+}
+
+make('marks', 'ts timestamptz', "event_time 'ts', watermark_delay '1 s', idle_timeout '1 day'", 3);
+is(mark('marks', [ 0, '2026-01-01T10:00:10Z' ], [ 1, '2026-01-01T10:00:20Z' ]), 'none', 'a partition not seen yet holds the watermark');
+is(mark('marks', [ 2, '2026-01-01T10:00:05Z' ]), '2026-01-01 10:00:04', 'the least of the partitions, less the delay');
+is(mark('marks', [ 2, '2026-01-01T10:00:30Z' ], [ 0, '2026-01-01T10:00:08Z' ]), '2026-01-01 10:00:09', 'a row out of order does not take it back');
+is(mark('marks', [ 0, '2999-01-01T00:00:00Z' ], [ 0, '2026-01-01T10:00:15Z' ]), '2026-01-01 10:00:14', 'a row of the future does not move it');
+$node->restart;
+is(mark('marks', [ 0, '2026-01-01T10:00:25Z' ]), '2026-01-01 10:00:19', 'a restart changes nothing');
+$kafka->run('grow', 'marks', 4);
+ok($node->poll_query_until('postgres', "SELECT count(*) = 4 FROM stream.positions WHERE view = 'marks_v'::regclass"), 'a partition is added');
+is(mark('marks', [ 1, '2026-01-01T10:00:40Z' ]), '2026-01-01 10:00:19', 'which holds the watermark, too');
+is(sql("SELECT string_agg(coalesce(to_char(max_event_time AT TIME ZONE 'UTC', 'MI:SS'), '-'), ',' ORDER BY partition) FROM stream.watermarks WHERE view = 'marks_v'::regclass"), '00:25,00:40,00:30,-', 'the greatest event times by partition');
+
+make('idle', 'ts timestamptz', "event_time 'ts', watermark_delay '1 s', idle_timeout '300 ms'", 2);
+mark('idle', [ 0, '2026-01-01T10:00:10Z' ]);
+$kafka->produce('idle', [ {partition => 0, value => '{"ts":"2026-01-01T10:00:11Z"}'} ])
+  until sql(sprintf($watermark, 'idle')) ne 'none';
+like(sql(sprintf($watermark, 'idle')), qr/^2026-01-01 10:00:(09|10)$/, 'an idle partition does not hold it');
+is(mark('idle', [ 1, '2026-01-01T09:00:00Z' ]), sql(sprintf($watermark, 'idle')), 'and does not take it back when it is back');
+
 # ------------------------------------------------------------ where reading starts
 
 # A31: latest, restarts before the first row, new partitions
