@@ -248,6 +248,8 @@ convert_text(SxColumn *column, const SxJsonSpan *span, Datum *value)
 	}
 	if (column->typmod >= VARHDRSZ && span->len > (uint32) (column->typmod - VARHDRSZ))
 		return false;
+	if (span->len > SX_MAX_FAST_LEN)
+		return false;
 	if (column->target == NULL)
 		return true;
 	result = MemoryContextAlloc(column->target, VARHDRSZ + span->len);

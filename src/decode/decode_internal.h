@@ -13,6 +13,9 @@
 #include "stream_ext/decode/decode.h"
 #include "json_scan.h"
 
+/* Longer values are left to general.c, as an allocation of their size may fail. */
+#define SX_MAX_FAST_LEN (64 * 1024 * 1024)
+
 /* How convert.c makes values of a column without calling anything that can fail. */
 typedef enum SxConversion
 {

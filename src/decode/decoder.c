@@ -220,7 +220,8 @@ take_csv(SxDecoder *decoder)
 {
 	const SxRecord *record = decoder->record;
 
-	if (memchr(record->value, '\0', record->value_len) != NULL ||
+	if (record->value_len > SX_MAX_FAST_LEN ||
+		memchr(record->value, '\0', record->value_len) != NULL ||
 		!is_text(decoder, record->value, record->value_len))
 	{
 		decoder->is_whole_pending = true;
@@ -252,7 +253,7 @@ take_bytes(SxDecoder *decoder, SxColumn *column, const char *bytes, int len)
 		return;
 	}
 	decoder->nulls[i] = len < 0;
-	if (column->checks_null)
+	if (column->checks_null || len > SX_MAX_FAST_LEN)
 		set_pending(decoder, column);
 	else if (len >= 0 && column->target != NULL)
 	{
@@ -287,7 +288,8 @@ make_row(SxDecoder *decoder)
 {
 	const SxRecord *record = decoder->record;
 
-	if (!decoder->scratch->isReset)
+	/* most records leave nothing there */
+	if (!decoder->scratch->isReset || decoder->scratch->firstchild != NULL)
 		MemoryContextReset(decoder->scratch);
 	decoder->dead_code = 0;
 	if (unlikely(decoder->is_pending || decoder->is_whole_pending))

@@ -28,13 +28,15 @@
 /* Bytes of a message, without what we put in front. */
 #define MAX_MESSAGE 1000
 
-/* All that input functions of the server look at. */
+/* What the server's input functions, and casts in constraints, look at. */
 static const char *const settings[][2] = {{"TimeZone", "UTC"},
 										  {"DateStyle", "ISO, MDY"},
 										  {"IntervalStyle", "postgres"},
 										  {"search_path", "pg_catalog, pg_temp"},
 										  {"timezone_abbreviations", "Default"},
 										  {"array_nulls", "on"},
+										  {"bytea_output", "hex"},
+										  {"extra_float_digits", "1"},
 										  {"xmloption", "content"},
 										  {"lc_monetary", "C"}};
 
