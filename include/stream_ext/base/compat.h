@@ -36,6 +36,8 @@
 #include "varatt.h"
 #endif
 #if PG_VERSION_NUM >= 180000
+#include "commands/explain_format.h"
+#include "commands/explain_state.h"
 #include "storage/waiteventset.h"
 #endif
 
