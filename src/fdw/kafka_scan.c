@@ -456,7 +456,7 @@ count_dead(KafkaScan *scan, const SxDecodeResult *result, MemoryContext cxt)
 	first = linitial(result->dead);
 	scan->first_dead =
 		MemoryContextStrdup(cxt, psprintf("The first one, in partition %d at offset " INT64_FORMAT
-										  ": %s (%s)",
+										  ": %s (%s).",
 										  first->record->partition, (int64) first->record->offset,
 										  first->message, unpack_sql_state(first->sqlerrcode)));
 }
