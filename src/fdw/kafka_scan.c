@@ -315,6 +315,7 @@ static void
 position_scan(ForeignScanState *node, KafkaScan *scan)
 {
 	ExprContext *econtext = node->ss.ps.ps_ExprContext;
+	MemoryContext old;
 	ListCell *lc;
 	ListCell *lc2;
 
@@ -323,16 +324,18 @@ position_scan(ForeignScanState *node, KafkaScan *scan)
 		scan->partitions[i].next = scan->partitions[i].first;
 		scan->partitions[i].stop = scan->partitions[i].end;
 	}
+	old = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
 	forboth(lc, scan->bounds, lc2, scan->values)
 	{
 		List *numbers = lfirst(lc);
 		SxBound bound = {(SxBoundColumn) linitial_int(numbers), lsecond_int(numbers),
 						 (Oid) lthird_int(numbers), lfourth_int(numbers) != 0};
 		bool isnull;
-		Datum value = ExecEvalExprSwitchContext(lfirst(lc2), econtext, &isnull);
+		Datum value = ExecEvalExpr((ExprState *) lfirst(lc2), econtext, &isnull);
 
 		apply_bound(scan, &bound, value, isnull);
 	}
+	MemoryContextSwitchTo(old);
 	scan->nrunning = 0;
 	for (int i = 0; i < scan->npartitions; i++)
 	{
