@@ -14,9 +14,10 @@
  * destroyed when the process ends: librdkafka's threads must not run while exit() tears down
  * OpenSSL. A crash ends the threads with the process, and the brokers keep nothing of a client.
  *
- * Memory: librdkafka counts only payload. A client takes about
- *		queue_kb * 3.4 + fetch.message.max.bytes * partitions * ratio of compression
- * at most, small records being the worst, besides the buffer of the caller.
+ * Memory: librdkafka counts only values, and small records take 3.4 times that. A client holds at most
+ *		3.4 * (queue_kb + what one fetch brings)
+ * besides the buffer of the caller; a fetch brings at most a megabyte (fetch.message.max.bytes) or a
+ * batch of each partition, together the greater of queue_kb and 8 MB, before it is uncompressed.
  *
  * No locks are taken. All functions are called by the process's main thread.
  */
@@ -37,9 +38,8 @@
 #define CLIENT_IDLE_TIME (10 * USECS_PER_SEC)
 #define CLIENT_IDLE_MAX  4
 #define CLIENT_FDS       6 /* sockets and pipes of a handle in a small cluster */
-#define QUEUE_MAX_KB     (1024 * 1024)
-#define FETCH_MIN        (64 * 1024)
-#define FETCH_MAX        (1024 * 1024)
+#define QUEUE_MAX_KB     (512 * 1024)
+#define FETCH_MIN        (8 * 1024 * 1024)
 
 /* What a property is set to before and after those of the options. */
 typedef struct Setting
@@ -255,9 +255,14 @@ make_conf(const SxKafkaOptions *options, int queue_kb)
 
 	for (int i = 0; i < lengthof(defaults); i++)
 		set_property(conf, defaults[i].name, defaults[i].value);
-	/* a fetch may overshoot the limit of the queue */
-	snprintf(number, sizeof(number), "%d", Max(FETCH_MIN, Min(FETCH_MAX, queue_kb * (1024 / 4))));
-	set_property(conf, "fetch.message.max.bytes", number);
+	/*
+	 * What a fetch brings comes on top of a queue that is almost full. It must have room for a batch
+	 * of each partition all the same: the broker fills in partitions in the order of the request,
+	 * which begins with the same one whenever the queue was full, so the last ones would get nothing
+	 * while the first have more.
+	 */
+	snprintf(number, sizeof(number), "%d", Max(queue_kb * 1024, FETCH_MIN));
+	set_property(conf, "fetch.max.bytes", number);
 	foreach(lc, options->properties)
 	{
 		const SxKafkaProperty *property = lfirst(lc);

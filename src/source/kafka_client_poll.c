@@ -191,10 +191,7 @@ sx_kafka_client_stop(SxKafkaClient *client, int32 id)
 	(void) rd_kafka_consume_stop(client->rkt, id);
 	partition->started = false;
 	client->nstarted--;
-	if (partition->alive == client->ntroubles)
-		client->nalive--;
-	else if (client->nalive > 0 && client->nalive == client->nstarted)
-		sx_kafka_client_clear(client);
+	sx_kafka_client_settle(client);
 }
 
 static void
@@ -290,9 +287,8 @@ tend_fetchers(SxKafkaClient *client)
 
 	if (needs_rearming(client))
 		rearm_partitions(client, drained);
-	if (client->own.trouble == SX_KAFKA_OK &&
-		(client->given_bytes >= client->queue_bytes / 2 || client->given >= KICK_RECORDS ||
-		 (drained && now - client->kicked >= KICK_TIME)))
+	if (client->given_bytes >= client->queue_bytes / 2 || client->given >= KICK_RECORDS ||
+		(drained && client->own.trouble == SX_KAFKA_OK && now - client->kicked >= KICK_TIME))
 		kick_fetchers(client, now);
 }
 

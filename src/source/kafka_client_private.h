@@ -63,14 +63,13 @@ struct SxKafkaClient
 	int nstarted;
 
 	/*
-	 * Trouble of the client as a whole. It is over when every partition that is read has given a
-	 * sign of life (record or end) since it was last reported: 'ntroubles' counts reports, 'nalive'
-	 * the partitions with alive == ntroubles.
+	 * Trouble of the client as a whole. It is over when every partition that is read, and has no
+	 * trouble of its own, has given a sign of life (record or end) since it was last reported:
+	 * 'ntroubles' counts reports.
 	 */
 	SxKafkaStatus own;
 	TimestampTz reported; /* last report */
 	uint64 ntroubles;
-	int nalive;
 	bool reached;         /* a broker has answered */
 	SxKafkaStatus status; /* what sx_kafka_client_status() returns */
 
@@ -110,6 +109,7 @@ extern void sx_kafka_client_report(SxKafkaClient *client, rd_kafka_resp_err_t er
 extern void sx_kafka_client_report_partition(SxKafkaClient *client, ClientPartition *partition,
 											 rd_kafka_resp_err_t err, int64 wanted);
 extern void sx_kafka_client_clear(SxKafkaClient *client);
+extern void sx_kafka_client_settle(SxKafkaClient *client);
 extern void sx_kafka_client_alive(SxKafkaClient *client, ClientPartition *partition);
 extern SxKafkaTrouble sx_kafka_client_classify(rd_kafka_resp_err_t err);
 extern void sx_kafka_client_scrub(char *text, char **secrets);

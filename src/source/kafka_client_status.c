@@ -142,7 +142,6 @@ sx_kafka_client_report(SxKafkaClient *client, rd_kafka_resp_err_t err, int32 par
 	own->partition = partition;
 	client->reported = now;
 	client->ntroubles++;
-	client->nalive = 0;
 	client->news = true;
 }
 
@@ -153,6 +152,9 @@ sx_kafka_client_report_partition(SxKafkaClient *client, ClientPartition *partiti
 {
 	SxKafkaTrouble trouble = sx_kafka_client_classify(err);
 
+	/* what it is not of a record */
+	if (trouble == SX_KAFKA_DEGRADED)
+		trouble = SX_KAFKA_FAILING;
 	if (partition->trouble == trouble && partition->error == err)
 		return;
 	if (partition->trouble != trouble)
@@ -161,6 +163,7 @@ sx_kafka_client_report_partition(SxKafkaClient *client, ClientPartition *partiti
 	partition->error = err;
 	partition->wanted = wanted;
 	client->news = true;
+	sx_kafka_client_settle(client);
 }
 
 /* Ends the trouble of the client as a whole. */
@@ -176,6 +179,28 @@ sx_kafka_client_clear(SxKafkaClient *client)
 	client->news = true;
 }
 
+/* Ends it if the partitions that are read show that it is over. */
+void
+sx_kafka_client_settle(SxKafkaClient *client)
+{
+	bool any = false;
+
+	if (client->own.trouble == SX_KAFKA_OK)
+		return;
+	for (int id = 0; id < client->npartitions; id++)
+	{
+		const ClientPartition *partition = &client->partitions[id];
+
+		if (!partition->started || partition->trouble != SX_KAFKA_OK)
+			continue;
+		if (partition->alive != client->ntroubles)
+			return;
+		any = true;
+	}
+	if (any)
+		sx_kafka_client_clear(client);
+}
+
 /* A partition that is read has shown a record or its end. */
 void
 sx_kafka_client_alive(SxKafkaClient *client, ClientPartition *partition)
@@ -183,11 +208,8 @@ sx_kafka_client_alive(SxKafkaClient *client, ClientPartition *partition)
 	partition->trouble = SX_KAFKA_OK;
 	partition->error = RD_KAFKA_RESP_ERR_NO_ERROR;
 	client->reached = true;
-	if (partition->alive == client->ntroubles)
-		return;
 	partition->alive = client->ntroubles;
-	if (++client->nalive >= client->nstarted)
-		sx_kafka_client_clear(client);
+	sx_kafka_client_settle(client);
 }
 
 /* Error of a broker or of the handle. */
@@ -213,6 +235,9 @@ sx_kafka_client_log_cb(const rd_kafka_t *rk, int level, const char *fac, const c
 	}
 	line = &client->lines[client->nlines++];
 	line->level = level;
+	/* the name of the thread is the address that most messages begin with */
+	if (strncmp(buf, "[thrd:", 6) == 0 && strstr(buf, "]: ") != NULL)
+		buf = strstr(buf, "]: ") + 3;
 	copy_message(client, line->text, sizeof(line->text), buf);
 }
 

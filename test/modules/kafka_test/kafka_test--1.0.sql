@@ -23,10 +23,13 @@ CREATE FUNCTION kafka_poll(client integer, max_records integer DEFAULT 1000,
 	RETURNS SETOF record LANGUAGE c STRICT AS 'MODULE_PATHNAME';
 
 -- Polls as long as it takes to get so many records or the time is over, without making rows of
--- them. 'bytes' are those of keys and values, 'polls' how often there was something.
+-- them. 'bytes' are those of keys, values and headers, 'polls' how often there was something, 'holes'
+-- offsets that were not there since the start of each partition or the last kafka_count(), 'partitions'
+-- how many had records. An offset that comes twice or too late is an error.
 CREATE FUNCTION kafka_count(client integer, nrecords bigint, timeout_ms integer,
 							max_records integer DEFAULT 1024, max_bytes bigint DEFAULT 1048576,
-							OUT nrecords bigint, OUT bytes bigint, OUT polls bigint)
+							OUT nrecords bigint, OUT bytes bigint, OUT polls bigint,
+							OUT holes bigint, OUT partitions integer)
 	LANGUAGE c STRICT AS 'MODULE_PATHNAME';
 
 -- As kafka_poll() again and again, until each started partition has been at its end.

@@ -43,6 +43,7 @@ PG_FUNCTION_INFO_V1(kafka_wait_event);
 
 static SxKafkaClient *clients[CLIENTS_MAX];
 static bool started[CLIENTS_MAX][PARTITIONS_MAX];
+static int64 positions[CLIENTS_MAX][PARTITIONS_MAX]; /* of kafka_count() */
 
 static SxKafkaClient *
 get_client(int number)
@@ -104,7 +105,10 @@ kafka_start(PG_FUNCTION_ARGS)
 
 	sx_kafka_client_start(get_client(PG_GETARG_INT32(0)), partition, PG_GETARG_INT64(2));
 	if (partition < PARTITIONS_MAX)
+	{
 		started[PG_GETARG_INT32(0)][partition] = true;
+		positions[PG_GETARG_INT32(0)][partition] = PG_GETARG_INT64(2);
+	}
 	PG_RETURN_VOID();
 }
 
@@ -263,26 +267,52 @@ return_row(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
 }
 
+/*
+ * Adds to *holes the offsets that are missing between the records and those that came before, and
+ * notes which partitions have records.
+ */
+static void
+check_records(int number, const SxRecordBuffer *buffer, int64 *holes, bool *seen)
+{
+	for (int i = 0; i < buffer->nrecords; i++)
+	{
+		const SxRecord *record = &buffer->records[i];
+		int64 *position = &positions[number][record->partition];
+
+		if (record->offset < *position)
+			elog(ERROR, "offset %lld of partition %d comes after %lld", (long long) record->offset,
+				 record->partition, (long long) *position - 1);
+		*holes += record->offset - *position;
+		*position = record->offset + 1;
+		seen[record->partition] = true;
+	}
+}
+
 Datum
 kafka_count(PG_FUNCTION_ARGS)
 {
 	SxKafkaClient *client = get_client(PG_GETARG_INT32(0));
-	int64 wanted = PG_GETARG_INT64(1);
 	TimestampTz end = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), PG_GETARG_INT32(2));
 	SxRecordBuffer *buffer = sx_record_buffer_create(PG_GETARG_INT32(3));
-	int64 total[3] = {0};
-	Datum values[3];
-	bool nulls[3] = {false};
+	bool seen[PARTITIONS_MAX] = {false};
+	int64 nrecords = 0;
+	int64 bytes = 0;
+	int64 polls = 0;
+	int64 holes = 0;
+	int partitions = 0;
+	Datum values[5];
+	bool nulls[5] = {false};
 
 	PG_TRY();
 	{
-		while (total[0] < wanted && GetCurrentTimestamp() < end)
+		while (nrecords < PG_GETARG_INT64(1) && GetCurrentTimestamp() < end)
 		{
 			int n = sx_kafka_client_poll(client, buffer, PG_GETARG_INT64(4), 100);
 
-			total[0] += n;
-			total[1] += buffer->used;
-			total[2] += n > 0;
+			nrecords += n;
+			bytes += buffer->used;
+			polls += n > 0;
+			check_records(PG_GETARG_INT32(0), buffer, &holes, seen);
 			sx_record_buffer_reset(buffer);
 			CHECK_FOR_INTERRUPTS();
 		}
@@ -292,8 +322,13 @@ kafka_count(PG_FUNCTION_ARGS)
 		sx_record_buffer_free(buffer);
 	}
 	PG_END_TRY();
-	for (int i = 0; i < 3; i++)
-		values[i] = Int64GetDatum(total[i]);
+	for (int i = 0; i < PARTITIONS_MAX; i++)
+		partitions += seen[i];
+	values[0] = Int64GetDatum(nrecords);
+	values[1] = Int64GetDatum(bytes);
+	values[2] = Int64GetDatum(polls);
+	values[3] = Int64GetDatum(holes);
+	values[4] = Int32GetDatum(partitions);
 	PG_RETURN_DATUM(return_row(fcinfo, values, nulls));
 }
 
