@@ -46,6 +46,9 @@
 #include "aggregate_internal.h"
 #include "host.h"
 
+/* So many groups may leave old values behind before the operator is loaded anew. */
+#define MIN_ABANDONED 10000
+
 /* ---------------------------------------------------------------- input */
 
 /* A new group: initial transition values, as the aggregate defines them. */
@@ -94,6 +97,7 @@ touch(SxAggregate *op, SxGroup *group)
 	if (group->is_dirty)
 		return;
 	before_image(&op->base, group);
+	group->saved_tid = group->state_tid;
 	group->is_dirty = true;
 }
 
@@ -258,6 +262,7 @@ aggregate_flush(SxOperator *base)
 	{
 		sx_groups_visit(op->groups, forget_row, op);
 		op->reemit = false;
+		op->has_reemitted = true;
 	}
 	/* in the order of the view's blocks, new rows last */
 	if (op->ndirty > 1)
@@ -283,23 +288,67 @@ aggregate_committed(SxOperator *base)
 	for (int64 i = 0; i < op->ndirty; i++)
 		op->dirty[i]->is_dirty = false;
 	op->ndirty = 0;
-	op->ncommitted = op->groups->ngroups;
+	op->committed_id = op->groups->next_id;
+	op->has_reemitted = false;
 	if (base->next->methods->committed != NULL)
 		base->next->methods->committed(base->next);
 }
 
 /*
- * Untouched state is as it was; for the rest there is no image of before yet. A group can have been
- * made without being touched, and half-made, if the error came in between.
+ * Untouched groups are as they were. Those of this transaction go; those that it has touched are read
+ * again from the state table, where they are as of the last commit, at the start of the next
+ * transaction. So undoing costs what was touched, and doing costs nothing more.
+ *
+ * The old transition values stay behind in memory: nobody but its own functions can free what an
+ * aggregate has built. Before that is much the operator is loaded anew. It also is if its aggregates
+ * keep inputs, of which rows would have to be found by group, or if rows of the view are missing.
  */
 static bool
 aggregate_rolled_back(SxOperator *base)
 {
 	SxAggregate *op = (SxAggregate *) base;
+	int64 kept = 0;
 
-	return op->ndirty == 0 && op->groups->ngroups == op->ncommitted &&
-		   (base->next->methods->rolled_back == NULL ||
-			base->next->methods->rolled_back(base->next));
+	if (op->has_reemitted || op->reemit || op->needs_restore || (op->ndirty > 0 && op->ninputs > 0))
+		return false;
+	op->nabandoned += op->groups->next_id - op->committed_id;
+	sx_groups_remove_from(op->groups, op->committed_id);
+	for (int64 i = 0; i < op->ndirty; i++)
+	{
+		SxGroup *group = op->dirty[i];
+
+		if (group->id >= op->committed_id)
+			continue;
+		if (!ItemPointerIsValid(&group->saved_tid))
+			return false;
+		op->dirty[kept++] = group;
+	}
+	op->ndirty = kept;
+	op->nabandoned += kept;
+	if (op->nabandoned > Max(op->groups->ngroups, MIN_ABANDONED) ||
+		(op->is_plain && op->groups->ngroups == 0))
+		return false;
+	op->needs_restore = kept > 0;
+	MemoryContextReset(op->flush_cxt);
+	return base->next->methods->rolled_back == NULL || base->next->methods->rolled_back(base->next);
+}
+
+bool
+sx_aggregate_needs_restore(SxOperator *base)
+{
+	return ((SxAggregate *) base)->needs_restore;
+}
+
+void
+sx_aggregate_restore(SxOperator *base)
+{
+	SxAggregate *op = (SxAggregate *) base;
+
+	sx_aggregate_reread_state(op);
+	for (int64 i = 0; i < op->ndirty; i++)
+		op->dirty[i]->is_dirty = false;
+	op->ndirty = 0;
+	op->needs_restore = false;
 }
 
 static void

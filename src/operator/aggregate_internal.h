@@ -48,7 +48,10 @@ typedef struct SxAggregate
 	SxGroup **dirty;
 	int64 ndirty;
 	int64 dirty_capacity;
-	int64 ncommitted; /* groups there were after the last commit */
+	int64 committed_id; /* groups from this id on are of the present transaction */
+	bool needs_restore; /* dirty groups are to be read again before anything else */
+	bool has_reemitted; /* the present transaction gives all rows anew */
+	int64 nabandoned;   /* groups whose old values have been left behind in memory */
 
 	TupleDesc state_desc;
 	Oid *state_relids; /* [1 + ninputs]: groups, then inputs; InvalidOid until first locked */
@@ -96,5 +99,8 @@ extern void sx_aggregate_write_state(SxAggregate *op);
 
 /* Reads the state tables, as the latest snapshot sees them. */
 extern void sx_aggregate_read_state(SxAggregate *op);
+
+/* Reads the state of the dirty groups again. Errors: a row is not there. */
+extern void sx_aggregate_reread_state(SxAggregate *op);
 
 #endif /* STREAM_EXT_OPERATOR_AGGREGATE_INTERNAL_H */

@@ -205,32 +205,22 @@ skip_init(void *arg, SxGroup *group)
 {
 }
 
-/* Puts one stored group into the hash. Values may point into a buffer. */
+/* Sets the state of a group from its stored row. Values may point into a buffer. */
 static void
-load_group(SxAggregate *op, TupleTableSlot *slot)
+fill_group(SxAggregate *op, SxGroup *group, TupleTableSlot *slot)
 {
 	Datum *values = slot->tts_values;
 	bool *nulls = slot->tts_isnull;
-	SxGroup *group;
-	AggStatePerGroup pergroup;
-	Datum *key_values[INDEX_MAX_KEYS * 4];
-	bool *key_nulls[INDEX_MAX_KEYS * 4];
+	AggStatePerGroup pergroup = transitions_of(op, group);
 	bytea *novalue = nulls[2] ? NULL : DatumGetByteaPP(values[2]);
-	int c = STATE_COLUMNS;
+	int c = STATE_COLUMNS + op->nkeys;
 	MemoryContext old;
 
-	for (int k = 0; k < op->nkeys; k++, c++)
-	{
-		key_values[k] = &values[c];
-		key_nulls[k] = &nulls[c];
-	}
-	sx_groups_lookup(op->groups, key_values, key_nulls, 1, &group, skip_init, NULL);
 	group->id = DatumGetInt64(values[0]);
-	op->groups->next_id = Max(op->groups->next_id, group->id + 1);
 	group->state_tid = slot->tts_tid;
+	ItemPointerSetInvalid(&group->row_tid);
 	if (!nulls[1])
 		group->row_tid = *(ItemPointer) DatumGetPointer(values[1]);
-	pergroup = transitions_of(op, group);
 	old = MemoryContextSwitchTo(op->agg_cxt->ecxt_per_tuple_memory);
 	for (int t = 0; t < op->agg->numtrans; t++, c++)
 	{
@@ -250,6 +240,55 @@ load_group(SxAggregate *op, TupleTableSlot *slot)
 				datumCopy(values[c], trans->transtypeByVal, trans->transtypeLen);
 	}
 	MemoryContextSwitchTo(old);
+}
+
+/* Puts one stored group into the hash. */
+static void
+load_group(SxAggregate *op, TupleTableSlot *slot)
+{
+	SxGroup *group;
+	Datum *key_values[INDEX_MAX_KEYS * 4];
+	bool *key_nulls[INDEX_MAX_KEYS * 4];
+
+	for (int k = 0; k < op->nkeys; k++)
+	{
+		key_values[k] = &slot->tts_values[STATE_COLUMNS + k];
+		key_nulls[k] = &slot->tts_isnull[STATE_COLUMNS + k];
+	}
+	sx_groups_lookup(op->groups, key_values, key_nulls, 1, &group, skip_init, NULL);
+	fill_group(op, group, slot);
+	op->groups->next_id = Max(op->groups->next_id, group->id + 1);
+}
+
+void
+sx_aggregate_reread_state(SxAggregate *op)
+{
+	Relation rel = table_open(op->state_relids[0], NoLock);
+	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	MemoryContext row_cxt =
+		AllocSetContextCreate(CurrentMemoryContext, "stream_ext restore", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(row_cxt);
+
+	for (int64 i = 0; i < op->ndirty; i++)
+	{
+		SxGroup *group = op->dirty[i];
+
+		CHECK_FOR_INTERRUPTS();
+		if (!table_tuple_fetch_row_version(rel, &group->saved_tid, snapshot, slot))
+			ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED),
+							errmsg("state of group %lld is not where it was stored",
+								   (long long) group->id)));
+		slot_getallattrs(slot);
+		fill_group(op, group, slot);
+		ExecClearTuple(slot);
+		MemoryContextReset(row_cxt);
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(row_cxt);
+	ExecDropSingleTupleTableSlot(slot);
+	UnregisterSnapshot(snapshot);
+	table_close(rel, NoLock);
 }
 
 /* Groups by id, while inputs are being loaded. */

@@ -100,6 +100,12 @@ open_view(SxPipeline *pipeline, Relation source, List **absent, List **stale)
 		return NULL;
 	}
 	pipeline->check_shape = false;
+	if (pipeline->flow->aggregate != NULL && sx_aggregate_needs_restore(pipeline->flow->aggregate))
+	{
+		sx_frame_enter(pipeline);
+		sx_aggregate_restore(pipeline->flow->aggregate);
+		sx_frame_leave();
+	}
 	return rel;
 }
 

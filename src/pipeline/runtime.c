@@ -8,8 +8,8 @@
  * are merged.
  *
  * Failures stay with the view that caused them. An error aborts the transaction of one group; the
- * other members go on from what is committed, with their state as it was, if they had not touched
- * it, else loaded anew. The failed view is left out, its error goes into the catalog, and it is
+ * other members go on from what is committed, with their state put back to that where they had touched
+ * it. The failed view is left out, its error goes into the catalog, and it is
  * tried again after a pause that doubles up to a minute, alone.
  *
  * Memory: pipelines and groups are children of TopMemoryContext; everything of a cycle dies with

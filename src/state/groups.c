@@ -366,3 +366,30 @@ sx_groups_visit(SxGroups *groups, void (*visit)(void *arg, SxGroup *group), void
 		if (groups->slots[i].group != NULL)
 			visit(arg, groups->slots[i].group);
 }
+
+void
+sx_groups_remove_from(SxGroups *groups, int64 first_id)
+{
+	Size size = sizeof(SxGroupSlot) * ((Size) groups->mask + 1);
+	SxGroupSlot *old = groups->slots;
+
+	if (groups->next_id == first_id)
+		return;
+	/* open addressing leaves no holes, so those that stay are put in anew */
+	groups->slots =
+		MemoryContextAllocExtended(groups->cxt, size, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	groups->ngroups = 0;
+	groups->next_id = first_id;
+	for (uint64 i = 0; i <= groups->mask; i++)
+	{
+		uint32 pos = old[i].hash & groups->mask;
+
+		if (old[i].group == NULL || old[i].group->id >= first_id)
+			continue;
+		while (groups->slots[pos].group != NULL)
+			pos = (pos + 1) & groups->mask;
+		groups->slots[pos] = old[i];
+		groups->ngroups++;
+	}
+	pfree(old);
+}

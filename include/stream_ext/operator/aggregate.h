@@ -52,6 +52,13 @@ extern bool sx_aggregate_lock(SxOperator *op);
 /* Has a state table been rewritten or dropped since it was loaded? */
 extern bool sx_aggregate_is_stale(SxOperator *op);
 
+/*
+ * After rolled_back: are there groups to be read again, and reads them. In a transaction that has
+ * locked the state tables, as the view's owner. Errors: DATA_CORRUPTED.
+ */
+extern bool sx_aggregate_needs_restore(SxOperator *op);
+extern void sx_aggregate_restore(SxOperator *op);
+
 /* Words for the layout of the state; equal words, equal layout. */
 extern char *sx_aggregate_signature(const SxAggregateSpec *spec, TupleDesc input);
 

@@ -33,8 +33,9 @@ typedef struct SxGroup
 	int64 id;                  /* names the group in the state tables */
 	ItemPointerData row_tid;   /* its row in the view; invalid: none */
 	ItemPointerData state_tid; /* its row in the state table; invalid: none yet */
+	ItemPointerData saved_tid; /* the same before this transaction, if is_dirty */
+	bool is_dirty;             /* changed in this transaction */
 	uint32 hash;
-	bool is_dirty; /* changed in this transaction */
 } SxGroup;
 
 typedef struct SxGroups
@@ -87,6 +88,12 @@ sx_group_payload(SxGroups *groups, SxGroup *group)
 {
 	return (char *) group + groups->payload_offset;
 }
+
+/*
+ * Takes out the groups whose id is 'first_id' or greater, and gives their ids away again. Their
+ * memory is not used again.
+ */
+extern void sx_groups_remove_from(SxGroups *groups, int64 first_id);
 
 /* Calls 'visit' for every group. */
 extern void sx_groups_visit(SxGroups *groups, void (*visit)(void *arg, SxGroup *group), void *arg);
