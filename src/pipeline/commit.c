@@ -229,6 +229,14 @@ publish_source(SxProgress *progress, SxPollGroup *group)
 	pg_atomic_fetch_add_u64(&progress->tombstones, source->tombstones - group->tombstones);
 }
 
+/* Does somebody wait for the token that was taken last? */
+static bool
+is_waited_for(SxPipeline *pipeline)
+{
+	return pipeline->progress != NULL &&
+		   pipeline->token > pg_atomic_read_u64(&pipeline->progress->completed);
+}
+
 /*
  * What waiters ask for before the rows of a poll are looked for is covered by that poll. A source
  * outside of this server has to be asked where it ends now, once for each new waiter.
@@ -237,7 +245,7 @@ static void
 take_tokens(SxPollGroup *group)
 {
 	const SxSourceMethods *methods = group->reader->methods;
-	uint64 tokens = 0;
+	bool is_new = false;
 	ListCell *lc;
 
 	foreach(lc, group->members)
@@ -247,13 +255,12 @@ take_tokens(SxPollGroup *group)
 		if (pipeline->progress == NULL)
 			continue;
 		pipeline->token = pg_atomic_read_u64(&pipeline->progress->requested);
-		if (pipeline->token > pg_atomic_read_u64(&pipeline->progress->completed))
-			tokens += pipeline->token;
+		is_new |= is_waited_for(pipeline) && pipeline->marked != pipeline->token;
 	}
-	if (methods->mark == NULL || tokens == 0 || (group->marked && tokens == group->mark_tokens))
+	if (methods->mark == NULL || !is_new || !methods->mark(group->reader))
 		return;
-	group->mark_tokens = tokens;
-	group->marked = methods->mark(group->reader);
+	foreach(lc, group->members)
+		((SxPipeline *) lfirst(lc))->marked = ((SxPipeline *) lfirst(lc))->token;
 }
 
 /* Has all been read that the tokens stand for? */
@@ -261,10 +268,18 @@ static bool
 tokens_reached(SxPollGroup *group)
 {
 	const SxSourceMethods *methods = group->reader->methods;
+	ListCell *lc;
 
 	if (methods->mark == NULL)
 		return group->drained;
-	return group->marked && methods->reached(group->reader);
+	foreach(lc, group->members)
+	{
+		SxPipeline *pipeline = lfirst(lc);
+
+		if (is_waited_for(pipeline) && pipeline->marked != pipeline->token)
+			return false;
+	}
+	return methods->reached(group->reader);
 }
 
 /* After the commit: memory follows, waiters are told. */

@@ -131,6 +131,7 @@ sx_group_attach(SxPipeline *pipeline)
 	group->members = lappend(group->members, pipeline);
 	MemoryContextSwitchTo(old);
 	pipeline->group = group;
+	pipeline->marked = 0;
 	make_batch(group);
 }
 
@@ -215,7 +216,13 @@ sx_groups_merge(void)
 			members = list_copy(from->members);
 			sx_group_free(from);
 			foreach(lc, members)
-				((SxPipeline *) lfirst(lc))->group = into;
+			{
+				SxPipeline *pipeline = lfirst(lc);
+
+				/* where its source ended was marked by the other reader */
+				pipeline->group = into;
+				pipeline->marked = 0;
+			}
 			into->members = list_concat(into->members, members);
 			MemoryContextSwitchTo(old);
 			make_batch(into);

@@ -42,6 +42,7 @@ typedef struct SxPipeline
 	ItemPointerData position_tid; /* where the position was put last */
 	Size memory;                  /* of the dataflow, as of its last batch */
 	uint64 token;                 /* of waiters, taken before the poll began */
+	uint64 marked;    /* the token for which the group's reader has marked its end; 0: none */
 	bool check_shape; /* an invalidation came: compare what was compiled with what is there */
 	bool reload;      /* a function changed: compile anew */
 } SxPipeline;
@@ -54,13 +55,11 @@ struct SxPollGroup
 	Oid user; /* whose rights to the source matter; InvalidOid: they are checked for each view */
 	uint64 generation;
 	SxSource *reader;
-	SxBatch *batch;  /* has all columns that any member needs */
-	bytea *position; /* as committed last; NULL: never */
-	List *members;   /* SxPipeline * */
-	bool drained;    /* at the last commit: there was no more to read at that moment */
-	bool level;      /* and all that the source had was read */
-	bool marked;     /* 'mark_tokens' is what the reader's mark was set for */
-	uint64 mark_tokens;
+	SxBatch *batch;      /* has all columns that any member needs */
+	bytea *position;     /* as committed last; NULL: never */
+	List *members;       /* SxPipeline * */
+	bool drained;        /* at the last commit: there was no more to read at that moment */
+	bool level;          /* and all that the source had was read */
 	uint64 dead_letters; /* of the reader, as far as they have been published */
 	uint64 tombstones;
 	bool sat_out;    /* the last cycle could not lock what it needs */
