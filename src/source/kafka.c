@@ -14,6 +14,7 @@
 
 #include "access/xact.h"
 #include "common/hashfn.h"
+#include "common/int.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -181,6 +182,18 @@ observe_times(SxKafkaSource *source, const SxDecodeResult *result, int nrows, Ti
 	}
 }
 
+/* Time of a record; false: it has none, or one that is no timestamp: its producer may set any. */
+static bool
+record_time(const SxRecord *record, TimestampTz *time)
+{
+	*time = 0;
+	return record->timestamp >= 0 && !pg_mul_s64_overflow(record->timestamp, 1000, time) &&
+		   !pg_sub_s64_overflow(*time,
+								(int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY,
+								time) &&
+		   IS_VALID_TIMESTAMP(*time);
+}
+
 static void
 note_dead_records(SxKafkaSource *source, List *dead)
 {
@@ -197,18 +210,13 @@ note_dead_records(SxKafkaSource *source, List *dead)
 			.offset = record->offset,
 			.sqlerrcode = dead_record->sqlerrcode,
 			.message = dead_record->message,
-			.has_timestamp = record->timestamp >= 0,
 			.key = record->key_len < 0 ? NULL : record->key,
 			.key_len = record->key_len,
 			.value = record->value_len < 0 ? NULL : record->value,
 			.value_len = record->value_len,
 		};
 
-		if (letter.has_timestamp)
-			letter.timestamp = (TimestampTz) (record->timestamp -
-											  (int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) *
-												  SECS_PER_DAY * 1000) *
-							   1000;
+		letter.has_timestamp = record_time(record, &letter.timestamp);
 		if (sx_catalog_dead_letter_add(&letter) && source->base.dead_letters == 0)
 			ereport(LOG,
 					(errcode(dead_record->sqlerrcode),

@@ -121,6 +121,13 @@ sql('CREATE ROLE nobody_special; CREATE ROLE reader; GRANT SELECT ON a26 TO read
 is(sql('SET ROLE nobody_special; SELECT count(*) FROM stream.dead_letters'), '0', 'dead letters are hidden from others');
 is(sql('SET ROLE reader; SELECT count(*) FROM stream.dead_letters'), '2', 'dead letters are shown to readers of the source');
 
+# a producer may set any time, also one that is no timestamp
+$kafka->run('create', 'far', 1, 'message.timestamp.after.max.ms=9223372036854775807');
+table('far', q(v int, at timestamptz OPTIONS (meta 'timestamp')));
+$kafka->produce('far', [ {timestamp => '9000000000000000000', value => '{"v":1}'}, {timestamp => '1700000000000', value => '{"v":"x"}'} ]);
+caught_up('far', 'times');
+is(sql(q(SELECT "offset", error_code, coalesce(extract(epoch FROM "timestamp")::text, '-') FROM stream.dead_letters WHERE source = 'far'::regclass ORDER BY 1)), "0|22008|-\n1|22P02|1700000000.000000", 'dead letters of any time can be read');
+
 # A33: many columns, composites, arrays
 sql('CREATE TYPE abc AS (a int, b text, c timestamptz)');
 my $wide = join(', ', map { sprintf('c%03d_%s text', $_, 'x' x 35) } 1 .. 290);
@@ -132,6 +139,27 @@ caught_up('a33', 'A33');
 is(sql('SELECT DISTINCT comp, arr, doc, "UpperCase", "with.dot" FROM a33_v'), '(1,x,)|{1,NULL,3}|{"k": [1, 2]}|1|3', 'A33: nested values');
 is(sql(q(SELECT count(*), count(*) FILTER (WHERE to_jsonb(v) ->> ('c290_' || repeat('x', 35)) = 'v290' AND (SELECT count(*) FROM jsonb_each_text(to_jsonb(v)) WHERE value LIKE 'v%') = 290) FROM a33_v v)), '1000|1000', 'A33: all columns');
 sql('DROP FOREIGN TABLE a33 CASCADE');
+
+# ------------------------------------------------------------ waiting
+
+# Two views that are read together, of a broker that keeps records back: each wait is for what was there at its call.
+sql("CREATE SERVER slow FOREIGN DATA WRAPPER kafka OPTIONS (bootstrap_servers '" . $kafka->servers . q{', "kafka.fetch.min.bytes" '100000', "kafka.fetch.wait.max.ms" '150')});
+$kafka->run('create', 'waits', 1);
+sql(<<SQL);
+BEGIN;
+CREATE FOREIGN TABLE waits (v int) SERVER slow OPTIONS (topic 'waits');
+CREATE MATERIALIZED VIEW waits_v USING continuous AS SELECT v FROM waits;
+CREATE MATERIALIZED VIEW waits2_v USING continuous AS SELECT v FROM waits;
+COMMIT;
+SQL
+foreach my $count (1 .. 6)
+{
+	my $name = $count % 2 ? 'waits' : 'waits2';
+
+	$kafka->produce('waits', [qq({"v":$count})]);
+	caught_up($name, "wait $count");
+	is(sql("SELECT count(*) FROM ${name}_v"), $count, "wait $count covers all before it");
+}
 
 # ------------------------------------------------------------ transactions
 
