@@ -134,7 +134,8 @@ select_records(SxKafkaSource *source)
 			if (p->is_started)
 				sx_kafka_client_stop(source->client, record->partition);
 			p->is_started = false;
-			p->next = p->limit;
+			/* it may stand further on already, behind a gap */
+			p->next = Max(p->next, p->limit);
 			continue;
 		}
 		p->next = record->offset + 1;
@@ -380,7 +381,9 @@ kafka_mark(SxSource *base)
 	int npartitions;
 	int64 *ends;
 
-	if (source->client == NULL || !source->has_partitions)
+	/* one that is in trouble is asked by begin(), after a pause each time */
+	if (source->client == NULL || !source->has_partitions ||
+		sx_kafka_client_status(source->client)->trouble != SX_KAFKA_OK)
 		return false;
 	npartitions = sx_kafka_client_partitions(source->client, SX_KAFKA_ANSWER_MS);
 	if (npartitions < 0)

@@ -191,7 +191,8 @@ open_client(SxKafkaSource *source)
 
 /*
  * Finds out where a partition starts; true if it is known now. The ones that the topic has at first
- * start where the table says, those that are added later at their first record.
+ * start where the table says, those that are added later at their first record, or that of the time
+ * which the table says.
  */
 static bool
 resolve_start(SxKafkaSource *source, int partition, bool is_first)
@@ -213,6 +214,26 @@ resolve_start(SxKafkaSource *source, int partition, bool is_first)
 	return true;
 }
 
+/* There was no answer: when is it asked for again? */
+static void
+pause_asking(SxKafkaSource *source)
+{
+	source->ask_at = GetCurrentTimestamp() + source->pause;
+	source->pause = Min(source->pause * 2, LONGEST_PAUSE_US);
+}
+
+/*
+ * ms to wait for an answer. An answer that takes longer is lost, so while there is none the time
+ * grows with the pauses, but stays a tenth of them: other views are waiting, too.
+ */
+static int
+answer_time(SxKafkaSource *source)
+{
+	if (source->has_partitions && sx_kafka_client_status(source->client)->trouble == SX_KAFKA_OK)
+		return SX_KAFKA_ANSWER_MS;
+	return (int) Max(CONNECT_MS, source->pause / 10 / 1000);
+}
+
 /*
  * Asks for the number of partitions and takes in new ones. All or none of the first ones: where
  * they start is fixed by the same commit.
@@ -226,13 +247,10 @@ look_for_partitions(SxKafkaSource *source, TimestampTz now)
 	int npartitions;
 	int i;
 
-	npartitions =
-		sx_kafka_client_partitions(source->client,
-								   source->has_partitions ? SX_KAFKA_ANSWER_MS : CONNECT_MS);
+	npartitions = sx_kafka_client_partitions(source->client, answer_time(source));
 	if (npartitions < 0)
 	{
-		source->ask_at = GetCurrentTimestamp() + source->pause;
-		source->pause = Min(source->pause * 2, LONGEST_PAUSE_US);
+		pause_asking(source);
 		return;
 	}
 	if (npartitions < known)
@@ -243,12 +261,16 @@ look_for_partitions(SxKafkaSource *source, TimestampTz now)
 	for (i = known; i < npartitions; i++)
 		if (!resolve_start(source, i, is_first))
 			break;
-	/* they are asked for again; a part of the first ones must not be taken for all of them */
-	if (i < npartitions)
-		position->npartitions = is_first ? 0 : i;
 	source->has_partitions = i == npartitions;
+	if (i < npartitions)
+	{
+		/* they are asked for again; a part of the first ones must not be taken for all of them */
+		position->npartitions = is_first ? 0 : i;
+		pause_asking(source);
+		return;
+	}
 	source->pause = FIRST_PAUSE_US;
-	source->ask_at = i == npartitions ? now + PARTITIONS_US : 0;
+	source->ask_at = now + PARTITIONS_US;
 }
 
 static void
