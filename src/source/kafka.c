@@ -378,23 +378,27 @@ static bool
 kafka_mark(SxSource *base)
 {
 	SxKafkaSource *source = (SxKafkaSource *) base;
+	bool answered;
 	int npartitions;
 	int64 *ends;
 
-	/* one that is in trouble is asked by begin(), after a pause each time */
-	if (source->client == NULL || !source->has_partitions ||
-		sx_kafka_client_status(source->client)->trouble != SX_KAFKA_OK)
+	if (source->client == NULL || !source->has_partitions || !sx_kafka_may_ask(source))
 		return false;
 	npartitions = sx_kafka_client_partitions(source->client, SX_KAFKA_ANSWER_MS);
 	if (npartitions < 0)
+	{
+		sx_kafka_asked(source, false);
 		return false;
+	}
 	if (npartitions != source->position->npartitions)
 	{
 		source->ask_at = 0;
 		return false;
 	}
 	ends = palloc(sizeof(int64) * npartitions);
-	if (!sx_kafka_client_ends(source->client, npartitions, ends, SX_KAFKA_ANSWER_MS))
+	answered = sx_kafka_client_ends(source->client, npartitions, ends, SX_KAFKA_ANSWER_MS);
+	sx_kafka_asked(source, answered);
+	if (!answered)
 		return false;
 	for (int i = 0; i < npartitions; i++)
 		source->position->partitions[i].mark = ends[i];

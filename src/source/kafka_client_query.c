@@ -178,6 +178,18 @@ ask(SxKafkaClient *client, AskFunction function, Question *question, int timeout
 	}
 }
 
+bool
+sx_kafka_client_connected(SxKafkaClient *client)
+{
+	Question question = {.partition = -1};
+	rd_kafka_resp_err_t err = ask_metadata(client, &question, 0);
+
+	if (question.metadata != NULL)
+		rd_kafka_metadata_destroy(question.metadata);
+	/* without time for an answer, what there is to learn is whether the question could be sent */
+	return err != RD_KAFKA_RESP_ERR__TRANSPORT;
+}
+
 int
 sx_kafka_client_partitions(SxKafkaClient *client, int timeout_ms)
 {

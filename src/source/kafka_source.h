@@ -39,6 +39,15 @@ typedef struct SxKafkaSource
 /* Counts changes of foreign servers, user mappings and tables in this process. */
 extern uint64 sx_kafka_option_changes;
 
+/* ---- kafka_ask.c */
+
+/*
+ * May the brokers of the source be asked something now? If so, the caller asks, with a timeout of
+ * SX_KAFKA_ANSWER_MS at most for each question, and then tells whether all was answered.
+ */
+extern bool sx_kafka_may_ask(SxKafkaSource *source);
+extern void sx_kafka_asked(SxKafkaSource *source, bool answered);
+
 /* ---- kafka_start.c */
 
 /* Closes the client, if one is open; all partitions have to be started again. */

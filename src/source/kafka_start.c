@@ -3,8 +3,9 @@
  *		Where the reader of a topic begins, and what happens when it cannot go on.
  *
  * Nothing here waits for a broker for long: other views of the worker are waiting, too. What a
- * broker has to be asked is asked with a short timeout, and when there was no answer not again
- * before a pause. The topic's partitions are asked for every ten seconds.
+ * broker has to be asked is asked with a short timeout, if there is one to ask, and when there was no
+ * answer not again before a pause (kafka_ask.c). The topic's partitions are asked for every ten
+ * seconds.
  *
  * Offsets alone do not say that a topic is still the same. When reading starts at a remembered
  * position, it starts at the last record that was read, and kafka.c compares. What cannot be gone on
@@ -23,12 +24,9 @@
 
 #include "kafka_source.h"
 
-/* ms that a broker is given to answer which did not answer before. */
-#define CONNECT_MS 100
-
 /* Partitions are asked for this often; and again after no answer, a pause that doubles. */
 #define PARTITIONS_US    (10 * USECS_PER_SEC)
-#define FIRST_PAUSE_US   (200 * INT64CONST(1000))
+#define FIRST_PAUSE_US   (20 * INT64CONST(1000))
 #define LONGEST_PAUSE_US (5 * USECS_PER_SEC)
 
 /* us between two lines in the log about the state of a source. */
@@ -96,6 +94,19 @@ pass_gap(SxKafkaSource *source, int partition, int64 first)
 	p->is_verified = true;
 }
 
+/* What a partition holds now; false: no answer, it is to be asked again later. */
+static bool
+ask_range(SxKafkaSource *source, int partition, int64 *first, int64 *end)
+{
+	bool answered;
+
+	if (!sx_kafka_may_ask(source))
+		return false;
+	answered = sx_kafka_client_range(source->client, partition, first, end, SX_KAFKA_ANSWER_MS);
+	sx_kafka_asked(source, answered);
+	return answered;
+}
+
 /* The broker says that it has no record at the offset that it was asked for. */
 static void
 resolve_out_of_range(SxKafkaSource *source)
@@ -109,7 +120,7 @@ resolve_out_of_range(SxKafkaSource *source)
 	if (partition < 0 || partition >= source->position->npartitions)
 		return;
 	p = &source->position->partitions[partition];
-	if (!sx_kafka_client_range(source->client, partition, &first, &end, SX_KAFKA_ANSWER_MS))
+	if (!ask_range(source, partition, &first, &end))
 		return;
 	if (p->next > end)
 		refuse_end(source, partition, end);
@@ -214,24 +225,12 @@ resolve_start(SxKafkaSource *source, int partition, bool is_first)
 	return true;
 }
 
-/* There was no answer: when is it asked for again? */
+/* Not now; again after a pause. */
 static void
-pause_asking(SxKafkaSource *source)
+put_off(SxKafkaSource *source)
 {
 	source->ask_at = GetCurrentTimestamp() + source->pause;
 	source->pause = Min(source->pause * 2, LONGEST_PAUSE_US);
-}
-
-/*
- * ms to wait for an answer. An answer that takes longer is lost, so while there is none the time
- * grows with the pauses, but stays a tenth of them: other views are waiting, too.
- */
-static int
-answer_time(SxKafkaSource *source)
-{
-	if (source->has_partitions && sx_kafka_client_status(source->client)->trouble == SX_KAFKA_OK)
-		return SX_KAFKA_ANSWER_MS;
-	return (int) Max(CONNECT_MS, source->pause / 10 / 1000);
 }
 
 /*
@@ -247,10 +246,16 @@ look_for_partitions(SxKafkaSource *source, TimestampTz now)
 	int npartitions;
 	int i;
 
-	npartitions = sx_kafka_client_partitions(source->client, answer_time(source));
+	if (!sx_kafka_may_ask(source))
+	{
+		put_off(source);
+		return;
+	}
+	npartitions = sx_kafka_client_partitions(source->client, SX_KAFKA_ANSWER_MS);
 	if (npartitions < 0)
 	{
-		pause_asking(source);
+		sx_kafka_asked(source, false);
+		put_off(source);
 		return;
 	}
 	if (npartitions < known)
@@ -262,11 +267,10 @@ look_for_partitions(SxKafkaSource *source, TimestampTz now)
 		if (!resolve_start(source, i, is_first))
 			break;
 	source->has_partitions = i == npartitions;
+	sx_kafka_asked(source, i == npartitions);
 	if (i < npartitions)
 	{
-		/* they are asked for again; a part of the first ones must not be taken for all of them */
-		position->npartitions = is_first ? 0 : i;
-		pause_asking(source);
+		put_off(source);
 		return;
 	}
 	source->pause = FIRST_PAUSE_US;
@@ -364,7 +368,7 @@ sx_kafka_check_end(SxKafkaSource *source, int partition)
 	int64 first;
 	int64 end;
 
-	if (!sx_kafka_client_range(source->client, partition, &first, &end, SX_KAFKA_ANSWER_MS))
+	if (!ask_range(source, partition, &first, &end))
 		return;
 	if (end < p->next)
 		refuse_end(source, partition, end);

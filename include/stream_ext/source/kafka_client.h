@@ -71,6 +71,9 @@ extern PGDLLEXPORT void sx_kafka_client_close(SxKafkaClient *client);
 /* How things are, as far as events were taken in by the calls below. */
 extern PGDLLEXPORT const SxKafkaStatus *sx_kafka_client_status(SxKafkaClient *client);
 
+/* Is any broker connected, so that a question makes sense? Does not wait. */
+extern PGDLLEXPORT bool sx_kafka_client_connected(SxKafkaClient *client);
+
 /*
  * These wait for an answer of a broker, at most 'timeout_ms', and check for interrupts meanwhile.
  * False, or -1: no answer; the status says why.
