@@ -270,6 +270,8 @@ look_for_partitions(SxKafkaSource *source, TimestampTz now)
 	sx_kafka_asked(source, i == npartitions);
 	if (i < npartitions)
 	{
+		/* they are asked for again; a part of the first ones must not be taken for all of them */
+		position->npartitions = is_first ? 0 : i;
 		put_off(source);
 		return;
 	}
