@@ -22,6 +22,7 @@ int sx_max_streams = 256;
 int sx_max_views = 256;
 int sx_state_memory = 1048576;
 char *sx_stop_points = NULL;
+int sx_view_timeout = 10000;
 int sx_workers = 1;
 
 /*
@@ -67,6 +68,11 @@ sx_guc_init(void)
 		"stream.stop_points", "Names the stop points at which processes wait for an advisory lock.",
 		"For tests.", &sx_stop_points, "", PGC_SUSET, GUC_NOT_IN_SAMPLE | GUC_NO_SHOW_ALL, NULL,
 		sx_stop_assign, NULL);
+	DefineCustomIntVariable("stream.view_timeout",
+							"Sets the longest time that one step of a continuous view may take.",
+							"A view whose expressions take longer is stopped. 0 turns this off.",
+							&sx_view_timeout, 10000, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MS, NULL,
+							NULL, NULL);
 	DefineCustomIntVariable("stream.workers",
 							"Sets the number of workers of a database that has continuous views.",
 							NULL, &sx_workers, 1, 0, 64, PGC_SIGHUP, 0, NULL, NULL, NULL);

@@ -7,6 +7,10 @@
  * when the view was created. Settings are changed at a nest level of their own, so that a function
  * that sets one leaves nothing behind; those that already have the right value are left alone.
  *
+ * A function can also take for ever. A timer looks from time to time whether the same call into a view's
+ * code is still running, and cancels it when it has been for stream.view_timeout. That costs the calls
+ * no more than counting them. Reading a source is not timed: sources bound their waiting themselves.
+ *
  * An error leaves the frame standing, so that the caller learns whose code it was; the abort of the
  * transaction restores user and settings.
  */
@@ -15,8 +19,13 @@
 
 #include "access/htup_details.h"
 #include "catalog/pg_class.h"
+#include "storage/latch.h"
 #include "utils/guc.h"
 #include "utils/syscache.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
+
+#include "stream_ext/base/guc.h"
 
 #include "stream_ext/pipeline/pipeline.h"
 
@@ -26,6 +35,59 @@ static int nest_level;
 static Oid saved_user;
 static int saved_context;
 static ErrorContextCallback context_callback;
+
+/* The timer looks this often within the time that a call may take. */
+#define LOOKS 4
+
+static volatile uint32 ncalls = 0; /* into code of views */
+static uint32 seen_call = 0;       /* by the timer, at its last look */
+static int looks = 0;              /* at the same call */
+static volatile bool timed_out = false;
+static TimeoutId timer = MAX_TIMEOUTS;
+static int armed_for = 0; /* ms of the running timer; 0: none */
+
+/* Handler of the timer; in a signal handler. */
+static void
+look_at_call(void)
+{
+	if (current == NULL || is_reading || ncalls != seen_call)
+	{
+		seen_call = ncalls;
+		looks = 0;
+		return;
+	}
+	if (++looks < LOOKS)
+		return;
+	looks = 0;
+	timed_out = true;
+	InterruptPending = true;
+	QueryCancelPending = true;
+	SetLatch(MyLatch);
+}
+
+void
+sx_frame_set_timer(void)
+{
+	if (armed_for == sx_view_timeout)
+		return;
+	if (timer == MAX_TIMEOUTS)
+		timer = RegisterTimeout(USER_TIMEOUT, look_at_call);
+	if (armed_for > 0)
+		disable_timeout(timer, false);
+	armed_for = sx_view_timeout;
+	if (armed_for > 0)
+		enable_timeout_every(timer, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), 1),
+							 Max(armed_for / LOOKS, 1));
+}
+
+bool
+sx_frame_timed_out(void)
+{
+	bool result = timed_out;
+
+	timed_out = false;
+	return result;
+}
 
 static void
 name_view(void *arg)
@@ -60,6 +122,7 @@ void
 sx_frame_enter(SxPipeline *pipeline)
 {
 	is_reading = false;
+	ncalls++;
 	if (current == pipeline)
 		return;
 	if (current != NULL)

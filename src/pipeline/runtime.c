@@ -47,6 +47,9 @@
 /* Pause after a failure: a second, doubled with each one, up to a minute. */
 #define MAX_RETRY_SECONDS 60
 
+/* After a timeout at least this many times as long. */
+#define TIMEOUT_PAUSE 20
+
 static int my_number = 0;
 static int my_count = 1;
 static List *pipelines = NIL; /* SxPipeline *, in TopMemoryContext */
@@ -56,6 +59,7 @@ static bool catalog_changed = true;    /* somebody wrote into it */
 static uint64 catalog_changes = 0;     /* sx_wake_catalog_changes() when it was read last */
 static TimestampTz catalog_read_at = 0;
 static bool orphans_dropped = false;
+static bool timed_out = false; /* the last error was that of stream.view_timeout */
 
 /* ---------------------------------------------------------------- invalidations */
 
@@ -293,6 +297,18 @@ read_catalog(void)
 
 /* ---------------------------------------------------------------- failures */
 
+/* Makes of a cancelled call one that took too long, which is the view's fault. */
+static void
+say_timeout(ErrorData *error, SxPipeline *pipeline)
+{
+	error->message = psprintf("a step of the view took longer than stream.view_timeout (%d ms)",
+							  sx_view_timeout);
+	error->hint = pstrdup("A function that it calls may not come to an end. If it only needs long, "
+						  "raise stream.view_timeout.");
+	ereport(LOG, (errmsg_internal("%s", error->message),
+				  errcontext("continuous view \"%s\"", pipeline->name)));
+}
+
 /*
  * After an error in the present transaction: ends it and returns the error, in TopMemoryContext,
  * and whose it was in *failed (NULL: not a view's).
@@ -306,8 +322,13 @@ end_failed_transaction(SxPipeline **failed)
 	MemoryContextSwitchTo(TopMemoryContext);
 	error = CopyErrorData();
 	*failed = sx_frame_pipeline();
-	EmitErrorReport();
+	timed_out =
+		sx_frame_timed_out() && *failed != NULL && error->sqlerrcode == ERRCODE_QUERY_CANCELED;
+	if (!timed_out)
+		EmitErrorReport();
 	FlushErrorState();
+	if (timed_out)
+		say_timeout(error, *failed);
 	sx_frame_abort();
 	AbortCurrentTransaction();
 	MemoryContextSwitchTo(TopMemoryContext);
@@ -376,8 +397,12 @@ fail_pipeline(SxPipeline *pipeline, ErrorData *error)
 		pipeline->failures++;
 	seconds = pipeline->failures > 6 ? MAX_RETRY_SECONDS
 									 : Min(1 << (pipeline->failures - 1), MAX_RETRY_SECONDS);
-	pipeline->retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), seconds * 1000);
-	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+	/* other views stood still meanwhile */
+	if (timed_out)
+		seconds = Max(seconds, TIMEOUT_PAUSE * sx_view_timeout / 1000);
+	pipeline->retry_at =
+		TimestampTzPlusMilliseconds(GetCurrentTimestamp(), seconds * INT64CONST(1000));
+	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED && !timed_out)
 		return; /* somebody cancelled the worker: no fault of the view */
 	record_error(pipeline, error);
 }
@@ -570,6 +595,7 @@ sx_runtime_cycle(void)
 	ListCell *lc;
 
 	MemoryContextSwitchTo(TopMemoryContext);
+	sx_frame_set_timer();
 	/* what pg_stat_activity shows as the start of the transactions */
 	SetCurrentStatementStartTimestamp();
 	if (!try_read_catalog())

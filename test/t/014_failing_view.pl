@@ -87,6 +87,23 @@ foreach my $round (1 .. 4)
 	is_right($_, "round $round, truncated") foreach @healthy, 'sick';
 }
 
+# a view whose function does not come to an end is cancelled; the others go on meanwhile but for that time
+$node->append_conf('postgresql.conf', "stream.view_timeout = '200 ms'");
+$node->reload;
+sql("CREATE OR REPLACE FUNCTION checked(v integer) RETURNS integer LANGUAGE plpgsql IMMUTABLE AS \$\$ BEGIN WHILE v = 5 LOOP NULL; END LOOP; RETURN v; END \$\$");
+sql("SELECT stream.wait_all()") foreach 1 .. 3;
+sql('INSERT INTO s SELECT n, 5 FROM generate_series(1, 3000) AS n');
+$node->poll_query_until('postgres', "SELECT error_message IS NOT NULL FROM stream.views WHERE view = 'sick'::regclass");
+is(sql("SELECT state, error_code, error_message FROM stream.views WHERE view = 'sick'::regclass"), 'failed|57014|a step of the view took longer than stream.view_timeout (200 ms)', 'a view that loops is cancelled');
+is_right($_, 'beside a view that loops') foreach @healthy;
+raise_for(-1);
+sql("SELECT stream.resume('sick')");
+is_right('sick', 'does not loop any more');
+# somebody cancels the worker: no fault of a view
+sql("SELECT pg_cancel_backend(worker_pid) FROM stream.views WHERE view = 'sick'::regclass");
+sql('INSERT INTO s VALUES (1, 1)');
+is_right($_, 'cancelled') foreach @healthy, 'sick';
+
 # what is committed is what is in memory
 $node->restart;
 is_right($_, 'restarted') foreach @healthy, 'sick';

@@ -13,6 +13,7 @@ extern int sx_max_streams;       /* streams with open blocks in shared memory */
 extern int sx_max_views;         /* continuous views with counters in shared memory */
 extern int sx_state_memory;      /* kB of operator state in one worker */
 extern char *sx_stop_points;     /* names of stop points to stop at, comma separated */
+extern int sx_view_timeout;      /* ms one step of a view may take; 0: any */
 extern int sx_workers;           /* workers a database */
 
 extern void sx_guc_init(void);

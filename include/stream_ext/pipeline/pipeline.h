@@ -84,6 +84,12 @@ extern void sx_frame_reading(void);
 /* The view whose code runs or ran when an error came; NULL: none. */
 extern SxPipeline *sx_frame_pipeline(void);
 
+/* Starts or changes the timer of stream.view_timeout. Call before each cycle. */
+extern void sx_frame_set_timer(void);
+
+/* Was code of a view cancelled by the timer since this was asked last? */
+extern bool sx_frame_timed_out(void);
+
 /* Forgets the frame after the transaction has been aborted. */
 extern void sx_frame_abort(void);
 
