@@ -357,6 +357,8 @@ sx_relation_shape(Relation rel)
 		hash = hash_combine(hash, att->attisdropped);
 		hash = hash_combine(hash, att->atthasmissing);
 	}
+	/* SELECT would read children, which the view does not: compiling it anew says so */
+	hash = hash_combine(hash, rel->rd_rel->relhassubclass);
 	if (rel->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
 		hash = hash_combine(hash, sx_kafka_shape(rel));
 	/* policies change with the relation's cache entry, so a stream that has any is compiled anew */

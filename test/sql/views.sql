@@ -147,6 +147,16 @@ CREATE MATERIALIZED VIEW cv_no USING continuous AS SELECT tumble(ts, '0') AS w, 
 CREATE MATERIALIZED VIEW cv_no USING continuous AS SELECT tumble(ts, '-1 min') AS w, count(*) FROM cv_s GROUP BY 1;
 CREATE MATERIALIZED VIEW cv_no USING continuous AS SELECT tumble(ts, '10000000 years') AS w, count(*) FROM cv_s GROUP BY 1;
 CREATE MATERIALIZED VIEW cv_no USING continuous AS SELECT tumble(ts, NULL) AS w, count(*) FROM cv_s GROUP BY 1;
+-- a child that a stream gets later stops the view, whose SELECT would read it
+CREATE TABLE cv_parent (k int) USING stream;
+CREATE MATERIALIZED VIEW cv_c USING continuous AS SELECT k FROM cv_parent;
+SELECT stream.wait('cv_c');
+CREATE TABLE cv_child () INHERITS (cv_parent);
+SELECT stream.wait('cv_c');
+DROP TABLE cv_child;
+SELECT stream.resume('cv_c');
+SELECT stream.wait('cv_c');
+DROP TABLE cv_parent CASCADE;
 DROP TABLE cv_s CASCADE;
 SELECT count(*) FROM stream.catalog_view;
 SELECT count(*) FROM pg_class WHERE relnamespace = 'stream_state'::regnamespace;
