@@ -9,7 +9,6 @@
 #include "stream_ext/base/compat.h"
 
 #include "access/tupdesc.h"
-#include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "nodes/makefuncs.h"
 #include "optimizer/optimizer.h"
@@ -60,8 +59,7 @@ check_event_time(SxDecoder *decoder)
 
 	if (decoder->nulls[decoder->event_time])
 		sx_kill(decoder, ERRCODE_NULL_VALUE_NOT_ALLOWED, "event time \"%s\" is null", column->name);
-	else if (column->type != INT8OID &&
-			 TIMESTAMP_NOT_FINITE(DatumGetTimestampTz(decoder->values[decoder->event_time])))
+	else if (TIMESTAMP_NOT_FINITE(DatumGetTimestampTz(decoder->values[decoder->event_time])))
 		sx_kill(decoder, ERRCODE_DATETIME_VALUE_OUT_OF_RANGE, "event time \"%s\" is not finite",
 				column->name);
 }

@@ -225,10 +225,9 @@ check_event_time(const SxFormat *format, TupleDesc desc, const char *relname)
 		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_COLUMN),
 						errmsg("column for the event time of \"%s\" does not exist", relname)));
 	attr = TupleDescAttr(desc, format->event_time - 1);
-	if (attr->atttypid != TIMESTAMPTZOID && attr->atttypid != TIMESTAMPOID &&
-		attr->atttypid != INT8OID)
+	if (attr->atttypid != TIMESTAMPTZOID && attr->atttypid != TIMESTAMPOID)
 		fail_type(NameStr(attr->attname), attr->atttypid, "the event time",
-				  "timestamp with time zone, timestamp without time zone or bigint");
+				  "timestamp with time zone or timestamp without time zone");
 }
 
 void

@@ -67,7 +67,7 @@ typedef struct SxDecodeResult
 	List *dead;      /* SxDeadRecord *, in the memory context of the batch */
 	/* of each row of the batch that was added, from the batch's nrows before the call on: */
 	int record[SX_BATCH_ROWS];       /* index of its record */
-	int64 event_time[SX_BATCH_ROWS]; /* us as timestamptz has them, or the bigint; without one: 0 */
+	int64 event_time[SX_BATCH_ROWS]; /* us as timestamptz has them; without one: 0 */
 } SxDecodeResult;
 
 /*
