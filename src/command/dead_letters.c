@@ -9,6 +9,8 @@
 #include "stream_ext/base/compat.h"
 
 #include "catalog/pg_class.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 
@@ -17,13 +19,12 @@
 
 PG_FUNCTION_INFO_V1(stream_ext_discard_dead_letters);
 
-/* stream.discard_dead_letters(source regclass, before timestamptz) returns bigint */
-Datum
-stream_ext_discard_dead_letters(PG_FUNCTION_ARGS)
+/* Errors: not there, not a topic, not allowed. */
+static void
+require_source(Oid source)
 {
-	Oid source = PG_GETARG_OID(0);
-	TimestampTz before = PG_GETARG_TIMESTAMPTZ(1);
 	char *name = get_rel_name(source);
+	Oid admin;
 
 	if (name == NULL)
 		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
@@ -31,12 +32,24 @@ stream_ext_discard_dead_letters(PG_FUNCTION_ARGS)
 	if (!sx_is_kafka(source))
 		ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
 						errmsg("\"%s\" is not a foreign table of wrapper kafka", name)));
-	if (!object_ownercheck(RelationRelationId, source, GetUserId()))
-	{
-		Oid admin = get_role_oid("stream_admin", true);
+	if (object_ownercheck(RelationRelationId, source, GetUserId()))
+		return;
+	admin = get_role_oid("stream_admin", true);
+	if (!OidIsValid(admin) || !has_privs_of_role(GetUserId(), admin))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_FOREIGN_TABLE, name);
+}
 
-		if (!OidIsValid(admin) || !has_privs_of_role(GetUserId(), admin))
-			aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_FOREIGN_TABLE, name);
-	}
+/* stream.discard_dead_letters(source regclass, before timestamptz) returns bigint */
+Datum
+stream_ext_discard_dead_letters(PG_FUNCTION_ARGS)
+{
+	Oid source = PG_GETARG_OID(0);
+	TimestampTz before = PG_GETARG_TIMESTAMPTZ(1);
+
+	PreventCommandIfReadOnly("stream.discard_dead_letters()");
+	/* one at a time, and not while the source is dropped; readers and the worker go on */
+	require_source(source);
+	LockRelationOid(source, ShareUpdateExclusiveLock);
+	require_source(source);
 	PG_RETURN_INT64(sx_catalog_dead_letters_delete(source, before));
 }

@@ -128,6 +128,12 @@ $kafka->produce('far', [ {timestamp => '9000000000000000000', value => '{"v":1}'
 caught_up('far', 'times');
 is(sql(q(SELECT "offset", error_code, coalesce(extract(epoch FROM "timestamp")::text, '-') FROM stream.dead_letters WHERE source = 'far'::regclass ORDER BY 1)), "0|22008|-\n1|22P02|1700000000.000000", 'dead letters of any time can be read');
 
+# and are discarded by the owner of the source
+($code, $output, $error) = $node->psql('postgres', "SET ROLE reader; SELECT stream.discard_dead_letters('a26')");
+like($error, qr/must be owner of foreign table a26/, 'a reader cannot discard dead letters');
+($code, $output, $error) = $node->psql('postgres', "BEGIN READ ONLY; SELECT stream.discard_dead_letters('a26')");
+like($error, qr/cannot execute stream.discard_dead_letters\(\) in a read-only transaction/, 'nor can a read-only transaction');
+
 # A33: many columns, composites, arrays
 sql('CREATE TYPE abc AS (a int, b text, c timestamptz)');
 my $wide = join(', ', map { sprintf('c%03d_%s text', $_, 'x' x 35) } 1 .. 290);
