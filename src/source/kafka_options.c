@@ -288,6 +288,8 @@ sx_kafka_shape(Relation rel)
 	ForeignTable *table = GetForeignTable(RelationGetRelid(rel));
 	uint32 hash = hash_options(table->serverid, table->options);
 
+	/* code for the rows runs as the owner */
+	hash = hash_combine(hash, rel->rd_rel->relowner);
 	for (int i = 0; i < desc->natts; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
