@@ -551,7 +551,8 @@ kafka_end_scan(ForeignScanState *node)
 	scan->client = NULL;
 	if (scan->most_dead > 0)
 		ereport(WARNING,
-				(errmsg_plural("%lld record of topic \"%s\" could not be decoded and was left out",
+				(errcode(ERRCODE_WARNING),
+				 errmsg_plural("%lld record of topic \"%s\" could not be decoded and was left out",
 							   "%lld records of topic \"%s\" could not be decoded and were left "
 							   "out",
 							   (unsigned long) scan->most_dead, (long long) scan->most_dead,
