@@ -64,8 +64,13 @@ make_batch(SxPollGroup *group)
 		desc = flow->source_desc;
 	}
 	group->batch = sx_batch_create(CreateTupleDescCopy(desc), needed);
+	bms_free(needed);
 	if (previous != NULL)
+	{
+		desc = previous->desc;
 		sx_batch_free(previous);
+		FreeTupleDesc(desc);
+	}
 	MemoryContextSwitchTo(old);
 }
 
@@ -224,6 +229,7 @@ sx_groups_merge(void)
 				pipeline->marked = 0;
 			}
 			into->members = list_concat(into->members, members);
+			list_free(members);
 			MemoryContextSwitchTo(old);
 			make_batch(into);
 		}
