@@ -260,3 +260,12 @@ sx_format_check(const SxFormat *format, TupleDesc desc, const char *relname)
 		check_csv(format, relname);
 	check_event_time(format, desc, relname);
 }
+
+bool
+sx_format_has(const SxFormat *format, SxColumnOrigin origin)
+{
+	for (int i = 0; i < format->natts; i++)
+		if (format->columns[i].origin == origin)
+			return true;
+	return false;
+}

@@ -126,7 +126,8 @@ kafka_begin_scan(ForeignScanState *node, int eflags)
 	scan->callback.func = release_scan;
 	scan->callback.arg = scan;
 	MemoryContextRegisterResetCallback(CurrentMemoryContext, &scan->callback);
-	scan->buffer = sx_record_buffer_create(SX_BATCH_ROWS);
+	scan->buffer = sx_record_buffer_create(SX_BATCH_ROWS,
+										   sx_format_has(&scan->options->format, SX_FROM_HEADERS));
 }
 
 static void

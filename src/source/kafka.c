@@ -525,6 +525,6 @@ sx_source_kafka(Relation rel, Oid user, bytea *position, bool *restarted)
 	source->callback.func = release_source;
 	source->callback.arg = source;
 	MemoryContextRegisterResetCallback(source->cxt, &source->callback);
-	source->buffer = sx_record_buffer_create(SX_BATCH_ROWS);
+	source->buffer = sx_record_buffer_create(SX_BATCH_ROWS, false);
 	return &source->base;
 }

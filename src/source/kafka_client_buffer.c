@@ -22,13 +22,14 @@ sx_kafka_client_out_of_memory(void)
 }
 
 SxRecordBuffer *
-sx_record_buffer_create(int max_records)
+sx_record_buffer_create(int max_records, bool with_headers)
 {
 	SxRecordBuffer *buffer = calloc(1, sizeof(SxRecordBuffer));
 
 	if (buffer != NULL)
 	{
 		buffer->max_records = max_records;
+		buffer->with_headers = with_headers;
 		buffer->records = malloc(sizeof(SxRecord) * max_records);
 		buffer->size = BUFFER_BYTES;
 		buffer->bytes = malloc(buffer->size);
@@ -128,7 +129,8 @@ append_headers(SxRecordBuffer *buffer, rd_kafka_message_t *message, SxRecord *re
 	record->nheaders = 0;
 	record->headers_len = 0;
 	record->headers = NULL;
-	if (rd_kafka_message_headers(message, &headers) != RD_KAFKA_RESP_ERR_NO_ERROR)
+	if (!buffer->with_headers ||
+		rd_kafka_message_headers(message, &headers) != RD_KAFKA_RESP_ERR_NO_ERROR)
 		return true;
 	while (rd_kafka_header_get_all(headers, record->nheaders, &name, &value, &value_len) ==
 		   RD_KAFKA_RESP_ERR_NO_ERROR)

@@ -160,6 +160,7 @@ read_options(SxKafkaSource *source, Relation rel)
 {
 	MemoryContext cxt;
 	MemoryContext old;
+	bool with_headers;
 	SxKafkaOptions *options;
 
 	if (source->options != NULL && source->changes == sx_kafka_option_changes)
@@ -170,6 +171,14 @@ read_options(SxKafkaSource *source, Relation rel)
 	options = sx_kafka_options(rel, source->user);
 	if (source->options == NULL || !same_connection(options, source->options))
 		sx_kafka_close(source);
+	with_headers = sx_format_has(&options->format, SX_FROM_HEADERS);
+	/* what has arrived without its headers is read again */
+	if (with_headers && !source->buffer->with_headers && source->buffer->nrecords > 0)
+	{
+		sx_kafka_close(source);
+		sx_record_buffer_reset(source->buffer);
+	}
+	source->buffer->with_headers = with_headers;
 	if (source->decoder != NULL)
 		sx_decoder_free(source->decoder);
 	source->decoder = NULL;

@@ -77,6 +77,9 @@ typedef struct SxDecodeResult
 extern PGDLLEXPORT void sx_format_check(const SxFormat *format, TupleDesc desc,
 										const char *relname);
 
+/* Is there a column of that origin? */
+extern PGDLLEXPORT bool sx_format_has(const SxFormat *format, SxColumnOrigin origin);
+
 /*
  * Makes a decoder for rows of 'rel', whose NOT NULL and CHECK constraints are conditions for a
  * record to be a row. Lives in the current memory context and does not need the relation, which
