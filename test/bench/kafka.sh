@@ -32,17 +32,8 @@ report() {
 	}'
 }
 
-# worker: the process that works on the views, a new one.
-worker() {
-	local old new
-
-	old=$(sql -c "SELECT coalesce(worker_pid, 0) FROM stream.views WHERE view = 'kafka_none_view'::regclass")
-	[ "$old" = 0 ] || sql -c "SELECT pg_terminate_backend($old, 10000)" >/dev/null
-	while new=$(sql -c "SELECT coalesce(worker_pid, 0) FROM stream.views WHERE view = 'kafka_none_view'::regclass") &&
-		[[ $new = 0 || $new = "$old" ]]; do
-		read -r -t 0.1 <>/dev/zero || true
-	done
-	echo "$new"
+worker_pid() {
+	sql -c "SELECT worker_pid FROM stream.views WHERE view = '$1'::regclass"
 }
 
 query() {
@@ -68,7 +59,10 @@ for partitions in 1 8; do
 	"$kafka/sxkafka" load $topic $rows >"$work/load"
 	sql -c "CREATE FOREIGN TABLE kafka_$partitions (id bigint, k integer, x double precision, ts timestamptz, s text)
 		SERVER kafka_bench OPTIONS (topic '$topic', event_time 'ts', watermark_delay '5 s')"
-	worker=$(worker)
+	# memory is that of a new process
+	sql -c "SELECT pg_terminate_backend($(worker_pid kafka_none_view), 30000)" \
+		-c "SELECT stream.wait('kafka_none_view')" >/dev/null
+	worker=$(worker_pid kafka_none_view)
 	echo "$rows records in $partitions partitions (written: $(sed 's/.*, //' "$work/load"))"
 	for _ in $(seq "$runs"); do
 		before=$(cpu "$worker")
@@ -80,7 +74,7 @@ for partitions in 1 8; do
 		end=$(date +%s%3N)
 		report view $(($(cpu "$worker") - before)) $((end - start)) \
 			"; broker $(awk "BEGIN { printf \"%.2f\", ($(cpu "$broker") - $broker_before) / $hertz }") s"
-		if [ "$(sql -c "SELECT worker_pid FROM stream.views WHERE view = 'kafka_view'::regclass")" != "$worker" ]; then
+		if [ "$(worker_pid kafka_view)" != "$worker" ]; then
 			echo "another worker than expected" >&2
 			exit 1
 		fi

@@ -16,7 +16,7 @@ cleanup() {
 
 trap cleanup EXIT
 gcc -O2 -I"$(pg_config --includedir)" "$(dirname "$0")/latency.c" -o "$work/latency" \
-	-L"$(pg_config --libdir)" -lpq
+	-L"$(pg_config --libdir)" -lpq -lrdkafka
 psql -Xq -v ON_ERROR_STOP=1 <<SQL
 SET client_min_messages = warning;
 CREATE TABLE latency (ts timestamptz NOT NULL, key integer) USING stream;
