@@ -8,6 +8,11 @@
  * random, so that tables which a pg_restore brings back never collide with those of a view that is
  * already being rebuilt; catalog_state says which table is whose.
  *
+ * They belong to the role of the worker, a superuser, and not to the owner of the view: who could
+ * write into them could make up states of aggregates. ANALYZE runs the functions of a column's type
+ * as the owner of the table, among them subtype_diff of a range type, which any user may have
+ * written. No column has statistics, therefore; nobody plans a query over a state table.
+ *
  * Locks: creation takes none that a user could hold. Dropping takes AccessExclusiveLock on tables
  * that only the worker writes, but that pg_dump holds for as long as it runs: workers do not wait.
  */
@@ -103,6 +108,13 @@ sx_state_table_create(Oid view, int operator, int part, TupleDesc desc, int nkey
 						 quote_identifier(NameStr(TupleDescAttr(desc, i)->attname)));
 	/* half-full pages keep updates of a group on its page */
 	appendStringInfoString(&sql, ")) USING heap WITH (fillfactor = 50)");
+	run_ddl(sql.data);
+
+	resetStringInfo(&sql);
+	appendStringInfo(&sql, "ALTER TABLE " STATE_SCHEMA ".%s ", name);
+	for (int i = 0; i < desc->natts; i++)
+		appendStringInfo(&sql, "%sALTER COLUMN %s SET STATISTICS 0", i > 0 ? ", " : "",
+						 quote_identifier(NameStr(TupleDescAttr(desc, i)->attname)));
 	run_ddl(sql.data);
 
 	row.relid = get_relname_relid(name, get_namespace_oid(STATE_SCHEMA, false));
