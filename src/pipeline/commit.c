@@ -39,18 +39,25 @@ elapsed_ms(instr_time start)
 	return INSTR_TIME_GET_MILLISEC(now);
 }
 
-/* Has the owner still SELECT on the source, or on the columns that are read? */
+/*
+ * Has the owner still SELECT on the source, or on the columns that are read? As in any query, that
+ * is some column if none is.
+ */
 static bool
 may_read(SxPipeline *pipeline, Oid source, Oid owner)
 {
 	int attno = 0;
+	bool any = false;
 
 	if (pg_class_aclcheck(source, owner, ACL_SELECT) == ACLCHECK_OK)
 		return true;
 	while ((attno = bms_next_member(pipeline->flow->needed, attno)) > 0)
+	{
 		if (pg_attribute_aclcheck(source, attno, owner, ACL_SELECT) != ACLCHECK_OK)
 			return false;
-	return true;
+		any = true;
+	}
+	return any || pg_attribute_aclcheck_all(source, owner, ACL_SELECT, ACLMASK_ANY) == ACLCHECK_OK;
 }
 
 /*

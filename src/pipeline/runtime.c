@@ -94,6 +94,19 @@ function_changed(Datum arg, int cacheid, uint32 hashvalue)
 	}
 }
 
+/*
+ * Roles and memberships decide what a view's owner may read, and which policies of row-level
+ * security are his. Neither changes anything in the relations.
+ */
+static void
+role_changed(Datum arg, int cacheid, uint32 hashvalue)
+{
+	ListCell *lc;
+
+	foreach(lc, pipelines)
+		((SxPipeline *) lfirst(lc))->check_shape = true;
+}
+
 void
 sx_runtime_init(int number, int count)
 {
@@ -102,6 +115,8 @@ sx_runtime_init(int number, int count)
 	CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
 	CacheRegisterSyscacheCallback(PROCOID, function_changed, (Datum) 0);
 	CacheRegisterSyscacheCallback(TYPEOID, function_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(AUTHOID, role_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(AUTHMEMROLEMEM, role_changed, (Datum) 0);
 }
 
 bool
