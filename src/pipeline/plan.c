@@ -9,17 +9,24 @@
  * guard correctness and not only stability: presorted aggregates would be fed unsorted rows, and
  * a Gather node may be forced on top of any plan.
  *
+ * A policy of row-level security may ask for current_user. A view sees what its owner sees, so that
+ * is the owner, whose name stands in the plan as a constant.
+ *
  * The hooks act only while sx_plan_query() is on the stack.
  */
 #include "postgres.h"
 #include "stream_ext/base/compat.h"
 
+#include "catalog/pg_collation.h"
+#include "catalog/pg_type.h"
 #include "common/hashfn.h"
+#include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/plancat.h"
 #include "optimizer/planner.h"
 #include "rewrite/rewriteHandler.h"
 #include "tcop/tcopprot.h"
+#include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/selfuncs.h"
 
@@ -62,6 +69,7 @@ static const struct
 	{"geqo", "off"},
 	{"join_collapse_limit", "1"},
 	{"max_parallel_workers_per_gather", "0"},
+	{"row_security", "on"}, /* a dump turns it off for the session that restores it */
 	{"work_mem", "4MB"},
 };
 
@@ -120,9 +128,37 @@ sx_plan_init(void)
 	get_index_stats_hook = hide_index_stats;
 }
 
-/* Adds the conditions that row-level security has put on the relations of a query to a hash. */
+/* Puts the name of the current user, who is the view's owner, in place of current_user. */
+static Node *
+name_current_user(Node *node, void *context)
+{
+	if (node == NULL)
+		return NULL;
+	if (IsA(node, SQLValueFunction))
+	{
+		switch (((SQLValueFunction *) node)->op)
+		{
+			case SVFOP_CURRENT_ROLE:
+			case SVFOP_CURRENT_USER:
+			case SVFOP_USER:
+				return (Node *) makeConst(
+					NAMEOID, -1, C_COLLATION_OID, NAMEDATALEN,
+					DirectFunctionCall1(namein,
+										CStringGetDatum(GetUserNameFromId(GetUserId(), false))),
+					false, false);
+			default:
+				break;
+		}
+	}
+	return expression_tree_mutator(node, name_current_user, context);
+}
+
+/*
+ * Fixes the conditions that row-level security has put on the relations of a query, and adds them
+ * to a hash.
+ */
 static bool
-hash_policies(Node *node, void *context)
+fix_policies(Node *node, void *context)
 {
 	uint32 *hash = context;
 
@@ -130,20 +166,22 @@ hash_policies(Node *node, void *context)
 		return false;
 	if (IsA(node, RangeTblEntry))
 	{
-		List *quals = ((RangeTblEntry *) node)->securityQuals;
+		RangeTblEntry *rte = (RangeTblEntry *) node;
 
-		if (quals != NIL)
+		if (rte->securityQuals != NIL)
 		{
-			char *words = nodeToString(quals);
+			char *words;
 
+			rte->securityQuals = (List *) name_current_user((Node *) rte->securityQuals, NULL);
+			words = nodeToString(rte->securityQuals);
 			*hash = hash_combine(*hash, hash_bytes((unsigned char *) words, strlen(words)));
 			pfree(words);
 		}
 		return false;
 	}
 	if (IsA(node, Query))
-		return query_tree_walker((Query *) node, hash_policies, context, QTW_EXAMINE_RTES_BEFORE);
-	return expression_tree_walker(node, hash_policies, context);
+		return query_tree_walker((Query *) node, fix_policies, context, QTW_EXAMINE_RTES_BEFORE);
+	return expression_tree_walker(node, fix_policies, context);
 }
 
 PlannedStmt *
@@ -152,8 +190,14 @@ sx_plan_query(const Query *query, uint32 *policies)
 	Query *copy = castNode(Query, copyObjectImpl(query));
 	List *rewritten;
 	PlannedStmt *stmt = NULL;
-	int nest_level;
+	int nest_level = NewGUCNestLevel();
 
+	for (int i = 0; i < lengthof(frame); i++)
+	{
+		if (GetConfigOption(frame[i].name, true, false) != NULL)
+			(void) set_config_option(frame[i].name, frame[i].value, PGC_USERSET, PGC_S_SESSION,
+									 GUC_ACTION_SAVE, true, 0, false);
+	}
 	/* a stored query holds no locks on its relations yet */
 	AcquireRewriteLocks(copy, true, false);
 	rewritten = QueryRewrite(copy);
@@ -161,15 +205,8 @@ sx_plan_query(const Query *query, uint32 *policies)
 		elog(ERROR, "query of a view was rewritten into %d queries", list_length(rewritten));
 
 	*policies = 0;
-	(void) hash_policies((Node *) rewritten, policies);
+	(void) fix_policies((Node *) rewritten, policies);
 
-	nest_level = NewGUCNestLevel();
-	for (int i = 0; i < lengthof(frame); i++)
-	{
-		if (GetConfigOption(frame[i].name, true, false) != NULL)
-			(void) set_config_option(frame[i].name, frame[i].value, PGC_USERSET, PGC_S_SESSION,
-									 GUC_ACTION_SAVE, true, 0, false);
-	}
 	PG_TRY();
 	{
 		is_planning = true;
