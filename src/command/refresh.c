@@ -19,7 +19,6 @@
 #include "commands/matview.h"
 #include "commands/tablecmds.h"
 #include "rewrite/prs2lock.h"
-#include "utils/guc.h"
 #include "utils/lsyscache.h"
 
 #include "stream_ext/base/wake.h"
@@ -65,13 +64,10 @@ check_query(Relation rel)
 {
 	Oid save_userid;
 	int save_sec_context;
-	int save_nestlevel;
 
 	GetUserIdAndSecContext(&save_userid, &save_sec_context);
-	SetUserIdAndSecContext(rel->rd_rel->relowner, save_sec_context | SECURITY_RESTRICTED_OPERATION);
-	save_nestlevel = NewGUCNestLevel();
+	SetUserIdAndSecContext(rel->rd_rel->relowner, save_sec_context);
 	sx_compile_check(copy_view_query(rel), NULL);
-	AtEOXact_GUC(false, save_nestlevel);
 	SetUserIdAndSecContext(save_userid, save_sec_context);
 }
 

@@ -423,17 +423,29 @@ compile_as_owner(Oid view)
 	return chain;
 }
 
+/* In a security-restricted operation, as the server plans what a materialized view is made from. */
 void
 sx_compile_check(Query *query, const char *source_text)
 {
 	MemoryContext cxt =
 		AllocSetContextCreate(CurrentMemoryContext, "stream_ext compile", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(cxt);
-	Chain *chain = compile(query, source_text);
-	Relation source = table_open(chain->source, AccessShareLock);
+	Chain *chain;
+	Relation source;
+	Oid userid;
+	int save_sec_context;
+	int save_nestlevel;
+
+	GetUserIdAndSecContext(&userid, &save_sec_context);
+	SetUserIdAndSecContext(userid, save_sec_context | SECURITY_RESTRICTED_OPERATION);
+	save_nestlevel = NewGUCNestLevel();
+	chain = compile(query, source_text);
+	source = table_open(chain->source, AccessShareLock);
 
 	/* what an operator cannot do shows when it is made */
 	sx_dataflow_free(build_flow(chain, InvalidOid, source));
+	AtEOXact_GUC(false, save_nestlevel);
+	SetUserIdAndSecContext(userid, save_sec_context);
 	table_close(source, NoLock);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(cxt);
