@@ -41,8 +41,15 @@ sx_kafka_close(SxKafkaSource *source)
 		sx_kafka_client_close(source->client);
 	source->client = NULL;
 	source->has_partitions = false;
+	/* what has arrived may be another cluster's */
+	sx_record_buffer_reset(source->buffer);
 	for (int i = 0; i < source->position->npartitions; i++)
-		source->position->partitions[i].is_started = false;
+	{
+		SxKafkaPartition *p = &source->position->partitions[i];
+
+		p->is_started = false;
+		p->is_verified = p->last < 0;
+	}
 }
 
 void
@@ -174,10 +181,7 @@ read_options(SxKafkaSource *source, Relation rel)
 	with_headers = sx_format_has(&options->format, SX_FROM_HEADERS);
 	/* what has arrived without its headers is read again */
 	if (with_headers && !source->buffer->with_headers && source->buffer->nrecords > 0)
-	{
 		sx_kafka_close(source);
-		sx_record_buffer_reset(source->buffer);
-	}
 	source->buffer->with_headers = with_headers;
 	if (source->decoder != NULL)
 		sx_decoder_free(source->decoder);

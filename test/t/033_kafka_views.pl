@@ -368,6 +368,18 @@ my $log = slurp_file($node->logfile);
 unlike($log, qr/hunter2|reader-secret|stranger-secret/, 'no secret in the log');
 cmp_ok(() = $log =~ /\n/g, '<', 2000, 'the log is not flooded');
 
+# the server's address moves to another cluster, which has a topic of that name: nothing of it is taken for the old one
+my $other = Kafka->new('other');
+$other->start;
+$other->run('create', 'a26', 1);
+$other->produce('a26', [ map { qq({"x":10$_}) } 1 .. 9 ]);
+sql("ALTER SERVER broker OPTIONS (SET bootstrap_servers '" . $other->servers . "')");
+like(error_of('a26'), qr/^topic "a26" is not the one that was read before; Partition 0: /, 'another cluster is recognised');
+sql("ALTER SERVER broker OPTIONS (SET bootstrap_servers '" . $kafka->servers . "'); SELECT stream.resume('a26_v')");
+$other->stop;
+caught_up('a26', 'back at the old cluster');
+is(sql('SELECT count(*), sum(x) FROM a26_v'), '5|15', 'and nothing was lost or taken');
+
 # A32: a second worker takes over, and the groups of brokers do not matter
 $node->append_conf('postgresql.conf', 'stream.workers = 3');
 $node->reload;
