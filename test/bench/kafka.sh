@@ -11,6 +11,7 @@
 #	Needs what `make -C test/kafka` builds, and the jars that test/kafka/broker fetches.
 set -eu
 
+# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 scale=${SCALE:-1}
 rows=$((5000000 * scale))

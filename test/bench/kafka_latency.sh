@@ -8,6 +8,7 @@
 #	Needs what `make -C test/kafka` builds, and the jars that test/kafka/broker fetches.
 set -eu
 
+# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 work=$(mktemp -d)
 
