@@ -101,6 +101,19 @@ needed_columns(ForeignScan *plan, TupleDesc desc)
 	return needed;
 }
 
+/*
+ * Decoding uses subtransactions. Planning without parallel workers comes too late for what has been
+ * planned before the table was seen: sublinks, CTEs, earlier arms of a UNION. There Gather nodes may
+ * have been made, and the statement would run in parallel mode. Without the flag they do their work
+ * themselves. It is read when the executor is run, which is after all scans have begun.
+ */
+static void
+refuse_parallel(EState *estate)
+{
+	if (!sx_parallel_subtransactions)
+		estate->es_plannedstmt->parallelModeNeeded = false;
+}
+
 static void
 kafka_begin_scan(ForeignScanState *node, int eflags)
 {
@@ -119,6 +132,7 @@ kafka_begin_scan(ForeignScanState *node, int eflags)
 	scan->options = sx_kafka_options(rel, sx_foreign_scan_user(node));
 	if ((eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0)
 		return;
+	refuse_parallel(node->ss.ps.state);
 	scan->values = ExecInitExprList(plan->fdw_exprs, (PlanState *) node);
 	scan->decoder = sx_decoder_create(rel, &scan->options->format);
 	scan->batch =
