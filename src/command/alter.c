@@ -15,6 +15,8 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "commands/tablecmds.h"
+#include "miscadmin.h"
+#include "tcop/utility.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 
@@ -260,6 +262,7 @@ sx_alter_table(SxStatement *stmt)
 							alter->relation->relname),
 					 errdetail("It is neither a stream nor a continuous view.")));
 		sx_require_preloaded();
+		PreventCommandDuringRecovery(CreateCommandName((Node *) alter));
 		changes = collect_changes(target, commands);
 
 		/* before PostgreSQL takes a weaker lock: raising one is how deadlocks are made */

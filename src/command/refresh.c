@@ -112,7 +112,6 @@ refresh_with_data(SxStatement *stmt, RefreshMatViewStmt *refresh)
 				 errhint("Use it without CONCURRENTLY: the view can be read while it is built.")));
 	PreventCommandIfReadOnly("REFRESH MATERIALIZED VIEW");
 	PreventCommandIfParallelMode("REFRESH MATERIALIZED VIEW");
-	PreventCommandDuringRecovery("REFRESH MATERIALIZED VIEW");
 
 	/* keeps other commands out, not readers and not the worker */
 	relid = RangeVarGetRelidExtended(refresh->relation, ShareUpdateExclusiveLock, 0,
@@ -158,6 +157,7 @@ sx_refresh(SxStatement *stmt)
 		return;
 	}
 	sx_require_preloaded();
+	PreventCommandDuringRecovery("REFRESH MATERIALIZED VIEW");
 	if (refresh->skipData && !refresh->concurrent)
 	{
 		/* by the same name, but with the lock and the check that PostgreSQL is going to use */

@@ -146,8 +146,8 @@ summarize_workers(void)
 
 /*
  * The state of a view in one word or two, and in *reason why it is that and what to do, NULL if
- * nothing. What the user has ordered comes first, then the view's own error, then what its worker
- * lacks.
+ * nothing. What the user has ordered comes first, then what keeps all workers away, then the view's
+ * own error, then what its worker lacks.
  */
 static const char *
 view_state(const ViewInfo *info, const SxViewRow *row, SxProgress *progress,
@@ -165,13 +165,22 @@ view_state(const ViewInfo *info, const SxViewRow *row, SxProgress *progress,
 	}
 	if (!info->is_populated || row == NULL)
 	{
-		*reason = "Use REFRESH MATERIALIZED VIEW to start it.";
+		*reason = RecoveryInProgress()
+					  ? "Use REFRESH MATERIALIZED VIEW on the primary server to start it."
+					  : "Use REFRESH MATERIALIZED VIEW to start it.";
 		return "stopped";
 	}
 	if (row->paused)
 	{
-		*reason = "Use stream.resume() to let it go on.";
+		*reason = RecoveryInProgress()
+					  ? "Use stream.resume() on the primary server to let it go on."
+					  : "Use stream.resume() to let it go on.";
 		return "paused";
+	}
+	if (RecoveryInProgress())
+	{
+		*reason = "The server is a standby; workers run on its primary server.";
+		return "stopped";
 	}
 	if (!sx_launcher_available())
 	{
@@ -187,11 +196,6 @@ view_state(const ViewInfo *info, const SxViewRow *row, SxProgress *progress,
 	{
 		*reason = "It is tried again from time to time; stream.resume() does that at once.";
 		return "failed";
-	}
-	if (RecoveryInProgress())
-	{
-		*reason = "The server is a standby; workers run on its primary server.";
-		return "stopped";
 	}
 	if (progress == NULL || pg_atomic_read_u32(&progress->worker_pid) == 0)
 	{

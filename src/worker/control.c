@@ -13,6 +13,7 @@
 #include "stream_ext/base/compat.h"
 
 #include "catalog/pg_class.h"
+#include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -47,14 +48,16 @@ require_control(Oid view)
 
 /*
  * Locks the view and its row, and returns the row as it is committed now. Errors: not there, not
- * allowed.
+ * allowed, a standby or a read-only transaction.
  */
 static SxViewRow *
-lock_row(Oid view)
+lock_row(Oid view, const char *function)
 {
 	SxViewRow *row;
 
 	sx_launcher_require();
+	PreventCommandDuringRecovery(function);
+	PreventCommandIfReadOnly(function);
 	/* nobody else can make the worker wait by asking; a view dropped meanwhile is found below */
 	require_control(view);
 	LockRelationOid(view, ShareRowExclusiveLock);
@@ -75,7 +78,7 @@ lock_row(Oid view)
 Datum
 stream_ext_pause(PG_FUNCTION_ARGS)
 {
-	SxViewRow *row = lock_row(PG_GETARG_OID(0));
+	SxViewRow *row = lock_row(PG_GETARG_OID(0), "stream.pause()");
 
 	if (!row->paused)
 	{
@@ -90,7 +93,7 @@ stream_ext_pause(PG_FUNCTION_ARGS)
 Datum
 stream_ext_resume(PG_FUNCTION_ARGS)
 {
-	SxViewRow *row = lock_row(PG_GETARG_OID(0));
+	SxViewRow *row = lock_row(PG_GETARG_OID(0), "stream.resume()");
 
 	row->paused = false;
 	sx_catalog_view_clear_error(row);
