@@ -106,14 +106,15 @@ CREATE TABLE stream.catalog_dead_letter (
 COMMENT ON TABLE stream.catalog_dead_letter IS 'records that could not be decoded';
 
 CREATE TABLE stream.catalog_gap (
-	source oid,
-	partition integer,
-	from_offset bigint,
+	view oid NOT NULL,
+	source oid NOT NULL,
+	partition integer NOT NULL,
+	from_offset bigint NOT NULL,
 	to_offset bigint NOT NULL,
 	topic text NOT NULL,
-	noted_at timestamptz NOT NULL,
-	PRIMARY KEY (source, partition, from_offset)
+	noted_at timestamptz NOT NULL
 );
+CREATE INDEX catalog_gap_view ON stream.catalog_gap (view);
 COMMENT ON TABLE stream.catalog_gap IS 'records that were deleted before they were read';
 
 REVOKE ALL ON stream.catalog_view, stream.catalog_position, stream.catalog_state,
@@ -271,11 +272,12 @@ COMMENT ON VIEW stream.dead_letters
 	IS 'records of topics that could not be decoded, once for each source';
 
 CREATE VIEW stream.gaps WITH (security_barrier) AS
-	SELECT source::pg_catalog.regclass AS source, topic, partition, from_offset, to_offset, noted_at
+	SELECT view::pg_catalog.regclass AS view, source::pg_catalog.regclass AS source, topic, partition,
+		from_offset, to_offset, noted_at
 	FROM stream.catalog_gap
 	WHERE pg_catalog.has_table_privilege(source, 'SELECT');
 COMMENT ON VIEW stream.gaps
-	IS 'records of topics that were deleted before they were read: from_offset up to, without, to_offset';
+	IS 'records of topics that were deleted before a view had read them: from_offset up to, without, to_offset';
 
 CREATE VIEW stream.stat_workers AS
 	SELECT d.datname AS database, w.number, w.pid, w.state, w.since, w.reason

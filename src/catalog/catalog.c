@@ -354,13 +354,14 @@ sx_catalog_drop_view(Oid view)
 	delete_rows("catalog_view", "catalog_view_pkey", Anum_view_view, view);
 	delete_rows("catalog_position", "catalog_position_pkey", Anum_position_view, view);
 	delete_rows("catalog_state", "catalog_state_view", Anum_state_view, view);
+	sx_catalog_gaps_drop(view);
 }
 
 void
 sx_catalog_drop_source(Oid source)
 {
 	delete_rows("catalog_source", "catalog_source_pkey", Anum_source_source, source);
-	sx_catalog_records_drop(source);
+	sx_catalog_dead_letters_drop(source);
 }
 
 /* Positions */

@@ -3,8 +3,9 @@
  *		Dead letters and gaps: records of topics that are in no row.
  *
  * Both are written in the transaction that moves the reader past the record, so that neither is
- * lost or noted for something that was not passed. The key is the place of the record, for any
- * number of views: each of them passes the same record, perhaps years apart. A topic that was made
+ * lost or noted for something that was not passed. The key of a dead letter is the place of the record,
+ * for any number of views: each of them passes the same record, perhaps years apart. A gap is that of a
+ * view: another one may have read those records in time. A topic that was made
  * anew has other records at the same places; what was noted about the old one is replaced.
  *
  * Views that read a source share a worker, so nobody else writes about the source at the same time.
@@ -46,7 +47,8 @@ enum Anum_letter
 
 enum Anum_gap
 {
-	Anum_gap_source = 1,
+	Anum_gap_view = 1,
+	Anum_gap_source,
 	Anum_gap_partition,
 	Anum_gap_from_offset,
 	Anum_gap_to_offset,
@@ -170,45 +172,32 @@ sx_catalog_dead_letters_delete(Oid source, TimestampTz before)
 	return count;
 }
 
-bool
-sx_catalog_gap_add(Oid source, const char *topic, int32 partition, int64 from_offset,
+void
+sx_catalog_gap_add(Oid view, Oid source, const char *topic, int32 partition, int64 from_offset,
 				   int64 to_offset)
 {
 	Relation rel = table_open(sx_catalog_relid("catalog_gap"), RowExclusiveLock);
-	TupleDesc desc = RelationGetDescr(rel);
-	SysScanDesc scan = begin_scan(rel, "catalog_gap_pkey", source, partition, from_offset);
-	HeapTuple noted = systable_getnext(scan);
 	Datum values[Natts_gap] = {0};
 	bool nulls[Natts_gap] = {0};
-	bool is_new = true;
 
+	values[Anum_gap_view - 1] = ObjectIdGetDatum(view);
 	values[Anum_gap_source - 1] = ObjectIdGetDatum(source);
 	values[Anum_gap_partition - 1] = Int32GetDatum(partition);
 	values[Anum_gap_from_offset - 1] = Int64GetDatum(from_offset);
 	values[Anum_gap_to_offset - 1] = Int64GetDatum(to_offset);
 	values[Anum_gap_topic - 1] = CStringGetTextDatum(topic);
 	values[Anum_gap_noted_at - 1] = TimestampTzGetDatum(GetCurrentTimestamp());
-	if (noted == NULL)
-		CatalogTupleInsert(rel, heap_form_tuple(desc, values, nulls));
-	else
-	{
-		bool isnull;
-		int64 known = DatumGetInt64(heap_getattr(noted, Anum_gap_to_offset, desc, &isnull));
-
-		if (known >= to_offset)
-			is_new = false;
-		else
-			CatalogTupleUpdate(rel, &noted->t_self, heap_form_tuple(desc, values, nulls));
-	}
-	systable_endscan(scan);
+	CatalogTupleInsert(rel, heap_form_tuple(RelationGetDescr(rel), values, nulls));
 	table_close(rel, NoLock);
 	CommandCounterIncrement();
-	return is_new;
 }
 
-/* Deletes all rows about a source; the table may be missing while the extension is dropped. */
+/*
+ * Deletes all rows whose first column is a view or source; the table may be missing while the extension
+ * is dropped.
+ */
 static void
-delete_all(const char *table, const char *index, Oid source)
+delete_all(const char *table, const char *index, Oid relid)
 {
 	Relation rel;
 	SysScanDesc scan;
@@ -218,7 +207,7 @@ delete_all(const char *table, const char *index, Oid source)
 		!OidIsValid(get_relname_relid(index, sx_schema())))
 		return;
 	rel = table_open(sx_catalog_relid(table), RowExclusiveLock);
-	scan = begin_scan(rel, index, source, -1, 0);
+	scan = begin_scan(rel, index, relid, -1, 0);
 	while ((tuple = systable_getnext(scan)) != NULL)
 		CatalogTupleDelete(rel, &tuple->t_self);
 	systable_endscan(scan);
@@ -227,8 +216,13 @@ delete_all(const char *table, const char *index, Oid source)
 }
 
 void
-sx_catalog_records_drop(Oid source)
+sx_catalog_dead_letters_drop(Oid source)
 {
 	delete_all("catalog_dead_letter", "catalog_dead_letter_pkey", source);
-	delete_all("catalog_gap", "catalog_gap_pkey", source);
+}
+
+void
+sx_catalog_gaps_drop(Oid view)
+{
+	delete_all("catalog_gap", "catalog_gap_view", view);
 }

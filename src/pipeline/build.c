@@ -23,6 +23,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+#include "stream_ext/catalog/records.h"
 #include "stream_ext/operator/aggregate.h"
 #include "stream_ext/pipeline/pipeline.h"
 #include "stream_ext/state/table.h"
@@ -44,6 +45,7 @@ build(SxPipeline *pipeline, SxViewRow *row, Relation rel, Relation source)
 		return false;
 	sx_view_clear(rel);
 	sx_catalog_position_delete(pipeline->view);
+	sx_catalog_gaps_drop(pipeline->view);
 	if (flow->aggregate != NULL)
 		sx_aggregate_build(flow->aggregate);
 	reader = sx_source_create(source, rel->rd_rel->relowner, NULL, &restarted);

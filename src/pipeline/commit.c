@@ -22,6 +22,7 @@
 
 #include "stream_ext/base/guc.h"
 #include "stream_ext/base/stop.h"
+#include "stream_ext/catalog/records.h"
 #include "stream_ext/operator/aggregate.h"
 #include "stream_ext/pipeline/pipeline.h"
 #include "stream_ext/view/view.h"
@@ -203,8 +204,17 @@ poll_source(SxPollGroup *group, instr_time start, uint64 *rows)
 static void
 save_member(SxPipeline *pipeline, SxPollGroup *group, bytea *position, bool moved)
 {
+	ListCell *lc;
+
 	if (moved)
 		sx_catalog_position_set(pipeline->view, group->source, position, &pipeline->position_tid);
+	foreach(lc, group->reader->gaps)
+	{
+		SxSourceGap *gap = lfirst(lc);
+
+		sx_catalog_gap_add(pipeline->view, group->source, gap->topic, gap->partition,
+						   gap->from_offset, gap->to_offset);
+	}
 	/* rarely: the end of the build, or of a row of failures; not worth waiting for anybody */
 	if (((group->level && !pipeline->caught_up) || pipeline->has_error) &&
 		sx_catalog_view_lock(pipeline->view, false))
@@ -425,6 +435,7 @@ sx_group_run(SxPollGroup *group, List **absent, List **stale)
 			memcmp(position, group->position, VARSIZE(position)) != 0;
 	foreach(lc, group->members)
 		save_member(lfirst(lc), group, position, moved);
+	group->reader->gaps = NIL;
 	for (int i = 0; i < nmembers; i++)
 		table_close(rels[i], NoLock);
 	table_close(source, NoLock);

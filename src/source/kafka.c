@@ -145,9 +145,9 @@ select_records(SxKafkaSource *source)
 	buffer->nrecords = kept;
 }
 
-/* Notes what the last record of each partition was, and that it is not idle. */
+/* Notes what the last record of each partition was. */
 static void
-remember_last(SxKafkaSource *source, TimestampTz now)
+remember_last(SxKafkaSource *source)
 {
 	for (int i = 0; i < source->position->npartitions; i++)
 	{
@@ -160,11 +160,10 @@ remember_last(SxKafkaSource *source, TimestampTz now)
 		p->last = record->offset;
 		p->last_timestamp = record->timestamp;
 		p->last_hash = hash_record(record);
-		p->last_seen = now;
 	}
 }
 
-/* Takes in the event times of rows that were just decoded. */
+/* Takes in the event times of rows that were just decoded; their partitions are not idle. */
 static void
 observe_times(SxKafkaSource *source, const SxDecodeResult *result, int nrows, TimestampTz now)
 {
@@ -178,6 +177,7 @@ observe_times(SxKafkaSource *source, const SxDecodeResult *result, int nrows, Ti
 		SxRecord *record = &source->buffer->records[result->record[row]];
 		SxKafkaPartition *p = &source->position->partitions[record->partition];
 
+		p->last_seen = now;
 		if (result->event_time[row] > p->max_time && result->event_time[row] <= limit)
 			p->max_time = result->event_time[row];
 	}
@@ -320,7 +320,7 @@ kafka_next(SxSource *base, SxBatch *batch)
 	result.dead = NIL;
 	if (buffer->nrecords > 0)
 		sx_decode(source->decoder, buffer->records, buffer->nrecords, batch, &result);
-	remember_last(source, now);
+	remember_last(source);
 	observe_times(source, &result, batch->nrows, now);
 	note_dead_records(source, result.dead);
 	source->base.tombstones += result.ntombstones;
@@ -335,8 +335,14 @@ static void
 kafka_end(SxSource *base)
 {
 	SxKafkaSource *source = (SxKafkaSource *) base;
+	TimestampTz now = GetCurrentTimestamp();
 
-	sx_kafka_position_advance(source->position, source->options, GetCurrentTimestamp());
+	/* a partition is not idle because nobody has read what is in it */
+	for (int i = 0; i < source->position->npartitions; i++)
+		if (sx_kafka_client_status(source->client)->trouble != SX_KAFKA_OK ||
+			!partition_is_level(source, i))
+			source->position->partitions[i].last_seen = now;
+	sx_kafka_position_advance(source->position, source->options, now);
 }
 
 static bytea *

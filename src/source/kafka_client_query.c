@@ -23,7 +23,7 @@
 
 #define SLICE_CONNECTED_MS \
 	250 /* more than a fetch waits at the broker, with the answer behind it */
-#define SLICE_MAX_MS 1000
+#define SLICE_MAX_MS 3000
 #define NAP_US       20000L
 
 /* One question; the answer goes to the fields behind the first line. */

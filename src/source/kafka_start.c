@@ -20,7 +20,6 @@
 #include "utils/timestamp.h"
 
 #include "stream_ext/base/guc.h"
-#include "stream_ext/catalog/records.h"
 
 #include "kafka_source.h"
 
@@ -78,6 +77,8 @@ pass_gap(SxKafkaSource *source, int partition, int64 first)
 {
 	SxKafkaPartition *p = &source->position->partitions[partition];
 	const SxKafkaOptions *options = source->options;
+	SxSourceGap *gap;
+	MemoryContext old;
 
 	if (!options->skip_gaps)
 		ereport(ERROR,
@@ -90,12 +91,19 @@ pass_gap(SxKafkaSource *source, int partition, int64 first)
 				 errhint("ALTER FOREIGN TABLE .. OPTIONS (ADD on_gap 'earliest') goes on with the "
 						 "oldest record and notes the gap in stream.gaps. REFRESH MATERIALIZED "
 						 "VIEW builds the view from what is left.")));
-	if (sx_catalog_gap_add(source->base.relid, options->topic, partition, p->next, first))
-		ereport(WARNING, (errcode(ERRCODE_FDW_ERROR),
-						  errmsg("records of topic \"%s\" were deleted before they were read",
-								 options->topic),
-						  errdetail("Partition %d: offsets " INT64_FORMAT " to " INT64_FORMAT ".",
-									partition, p->next, first - 1)));
+	ereport(WARNING,
+			(errcode(ERRCODE_FDW_ERROR),
+			 errmsg("records of topic \"%s\" were deleted before they were read", options->topic),
+			 errdetail("Partition %d: offsets " INT64_FORMAT " to " INT64_FORMAT ".", partition,
+					   p->next, first - 1)));
+	old = MemoryContextSwitchTo(TopTransactionContext);
+	gap = palloc(sizeof(SxSourceGap));
+	gap->topic = options->topic;
+	gap->partition = partition;
+	gap->from_offset = p->next;
+	gap->to_offset = first;
+	source->base.gaps = lappend(source->base.gaps, gap);
+	MemoryContextSwitchTo(old);
 	p->next = first;
 	p->last = -1;
 	p->is_verified = true;

@@ -281,7 +281,7 @@ is(sql('SELECT count(*) FROM a30_v'), '100', 'A30: nothing is skipped');
 sql("ALTER FOREIGN TABLE a30 OPTIONS (ADD on_gap 'earliest'); SELECT stream.resume('a30_v')");
 caught_up('a30', 'A30, on_gap');
 is(sql('SELECT count(*), max(pos) FROM a30_v'), '150|199', 'A30: it goes on with what is left');
-is(sql('SELECT source, topic, partition, from_offset, to_offset FROM stream.gaps'), 'a30|a30|0|100|150', 'A30: the gap is noted');
+is(sql('SELECT view, source, topic, partition, from_offset, to_offset FROM stream.gaps'), 'a30_v|a30|a30|0|100|150', 'A30: the gap is noted');
 $kafka->run('truncate', 'a30', 0, 'end');
 sql("SELECT stream.pause('a30_v'); SELECT stream.resume('a30_v')");
 $kafka->produce('a30', ['{"v":200}']);

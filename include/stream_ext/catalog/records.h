@@ -33,14 +33,12 @@ extern bool sx_catalog_dead_letter_add(const SxDeadLetter *letter);
 /* Deletes dead letters of a source that were noted before 'before'; how many. */
 extern int64 sx_catalog_dead_letters_delete(Oid source, TimestampTz before);
 
-/*
- * Notes that records from_offset up to, without, to_offset were gone before they were read. Returns
- * true if that was not known.
- */
-extern bool sx_catalog_gap_add(Oid source, const char *topic, int32 partition, int64 from_offset,
-							   int64 to_offset);
+/* Notes that records from_offset up to, without, to_offset were gone before a view had read them. */
+extern void sx_catalog_gap_add(Oid view, Oid source, const char *topic, int32 partition,
+							   int64 from_offset, int64 to_offset);
 
-/* Deletes all about a source that is being dropped. */
-extern void sx_catalog_records_drop(Oid source);
+/* Deletes all about a source, or a view, that is being dropped; a view also that is built anew. */
+extern void sx_catalog_dead_letters_drop(Oid source);
+extern void sx_catalog_gaps_drop(Oid view);
 
 #endif /* STREAM_EXT_CATALOG_RECORDS_H */

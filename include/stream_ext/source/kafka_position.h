@@ -18,7 +18,7 @@ typedef struct SxKafkaPartition
 	uint32 last_hash;     /* of its key and value */
 	int64 max_time;       /* greatest event time seen, us; PG_INT64_MIN: none */
 
-	TimestampTz last_seen; /* when a record came last, or reading began: for idleness */
+	TimestampTz last_seen; /* when a row came last, or was known to come: for idleness */
 	bool is_started;       /* the client reads it */
 	bool is_verified;      /* record 'last' is still the one that was read, or is gone */
 	int64 mark;            /* end at the last sx_source mark; -1: none */

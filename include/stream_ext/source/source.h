@@ -74,10 +74,20 @@ typedef struct SxSourceMethods
 	void (*status)(SxSource *source, SxSourceStatus *status);
 } SxSourceMethods;
 
+/* Records that were gone before they were read; noted for each view that reads here. */
+typedef struct SxSourceGap
+{
+	const char *topic;
+	int32 partition;
+	int64 from_offset;
+	int64 to_offset; /* the first one that is there */
+} SxSourceGap;
+
 struct SxSource
 {
 	const SxSourceMethods *methods;
 	Oid relid;
+	List *gaps; /* SxSourceGap *, of this poll; in memory of the transaction */
 	/* since the source was made: */
 	uint64 dead_letters; /* records that could not be decoded */
 	uint64 tombstones;   /* records without a value that were left out */
