@@ -2,8 +2,9 @@
 # kafka.sh
 #	How fast a continuous view reads a topic that is already there, of 1 and of 8 partitions: JSON records
 #	of 119 bytes with 1000 keys, per second of CPU time (user and system, from /proc) of the worker with all
-#	its threads. Beside it the CPU time of the broker meanwhile, that of the same SELECT as plain SQL on the
-#	foreign table, and the most memory that the worker had.
+#	its threads. Once as it comes, with the threads of the client on other cores, and once with all of them
+#	on one core, which is what a worker has on a busy machine. Beside it the CPU time of the broker meanwhile,
+#	that of the same SELECT as plain SQL on the foreign table, and the most memory that the worker had.
 #
 #	Environment: the database (PGHOST, PGDATABASE, ..), with the extension, on this machine, as a superuser
 #	             SCALE   millions of records are 5 times this (default 1); 0.7 GB of disk a million
@@ -29,7 +30,7 @@ cleanup() {
 report() {
 	awk -v name="$1" -v rows="$rows" -v cpu="$2" -v hertz="$hertz" -v ms="$3" -v rest="$4" 'BEGIN {
 		cpu = cpu > 0 ? cpu / hertz : 1 / hertz
-		printf "  %-10s %6.2f s CPU  %6.2f s elapsed  %5.2f M records/s a core%s\n", name, cpu, ms / 1000, rows / cpu / 1e6, rest
+		printf "  %-15s %6.2f s CPU  %6.2f s elapsed  %5.2f M records/s a core%s\n", name, cpu, ms / 1000, rows / cpu / 1e6, rest
 	}'
 }
 
@@ -66,19 +67,26 @@ for partitions in 1 8; do
 	worker=$(worker_pid kafka_none_view)
 	echo "$rows records in $partitions partitions (written: $(sed 's/.*, //' "$work/load"))"
 	for _ in $(seq "$runs"); do
-		before=$(cpu "$worker")
-		broker_before=$(cpu "$broker")
-		start=$(date +%s%3N)
-		sql -c "SET client_min_messages = warning" \
-			-c "CREATE MATERIALIZED VIEW kafka_view USING continuous AS $(query $partitions)" \
-			-c "SELECT stream.wait('kafka_view')" >/dev/null
-		end=$(date +%s%3N)
-		report view $(($(cpu "$worker") - before)) $((end - start)) \
-			"; broker $(awk "BEGIN { printf \"%.2f\", ($(cpu "$broker") - $broker_before) / $hertz }") s"
-		if [ "$(worker_pid kafka_view)" != "$worker" ]; then
-			echo "another worker than expected" >&2
-			exit 1
-		fi
+		for cores in one any; do
+			sql -c "SET client_min_messages = error; DROP MATERIALIZED VIEW IF EXISTS kafka_view"
+			mask=$(taskset -p $$ | sed 's/.* //')
+			[ $cores = any ] || mask=1
+			# threads to come inherit it
+			taskset -a -p "$mask" "$worker" >/dev/null
+			before=$(cpu "$worker")
+			broker_before=$(cpu "$broker")
+			start=$(date +%s%3N)
+			sql -c "SET client_min_messages = warning" \
+				-c "CREATE MATERIALIZED VIEW kafka_view USING continuous AS $(query $partitions)" \
+				-c "SELECT stream.wait('kafka_view')" >/dev/null
+			end=$(date +%s%3N)
+			report "view, $cores core" $(($(cpu "$worker") - before)) $((end - start)) \
+				"; broker $(awk "BEGIN { printf \"%.2f\", ($(cpu "$broker") - $broker_before) / $hertz }") s"
+			if [ "$(worker_pid kafka_view)" != "$worker" ]; then
+				echo "another worker than expected" >&2
+				exit 1
+			fi
+		done
 
 		# both readings of the same backend, by psql itself
 		read -r before after start end differ < <(sql <<SQL
