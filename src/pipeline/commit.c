@@ -216,7 +216,7 @@ save_member(SxPipeline *pipeline, SxPollGroup *group, bytea *position, bool move
 						   gap->from_offset, gap->to_offset);
 	}
 	/* rarely: the end of the build, or of a row of failures; not worth waiting for anybody */
-	if (((group->level && !pipeline->caught_up) || pipeline->has_error) &&
+	if (((group->level && !pipeline->caught_up) || (pipeline->has_error && group->sound)) &&
 		sx_catalog_view_lock(pipeline->view, false))
 	{
 		SxViewRow *row = sx_catalog_view(pipeline->view);
@@ -224,10 +224,11 @@ save_member(SxPipeline *pipeline, SxPollGroup *group, bytea *position, bool move
 		if (row == NULL)
 			return;
 		row->caught_up |= group->level;
-		sx_catalog_view_clear_error(row);
+		if (group->sound)
+			sx_catalog_view_clear_error(row);
 		sx_catalog_view_update(row);
 		pipeline->caught_up = row->caught_up;
-		pipeline->has_error = false;
+		pipeline->has_error &= !group->sound;
 	}
 }
 
@@ -308,7 +309,8 @@ publish_member(SxPipeline *pipeline, SxPollGroup *group, uint64 rows, uint64 beh
 	SxProgress *progress = pipeline->progress;
 
 	flow->first->methods->committed(flow->first);
-	pipeline->failures = 0;
+	if (group->sound)
+		pipeline->failures = 0;
 	if (progress == NULL)
 		return;
 	if (committed)
@@ -413,6 +415,8 @@ sx_group_run(SxPollGroup *group, List **absent, List **stale)
 		take_tokens(group);
 	PushActiveSnapshot(group->reader->methods->snapshot(group->reader));
 	poll_source(group, start, &rows);
+	group->sound =
+		group->reader->methods->is_sound == NULL || group->reader->methods->is_sound(group->reader);
 	poll_ms = elapsed_ms(start);
 	SX_STOP_POINT("polled");
 

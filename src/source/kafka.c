@@ -139,6 +139,7 @@ select_records(SxKafkaSource *source)
 			continue;
 		}
 		p->next = record->offset + 1;
+		p->is_seen = true;
 		source->highest[record->partition] = kept;
 		buffer->records[kept++] = *record;
 	}
@@ -240,8 +241,14 @@ pass_ends(SxKafkaSource *source)
 		SxKafkaPartition *p = &source->position->partitions[i];
 		int64 end = p->is_started ? sx_kafka_client_end_reached(source->client, i) : -1;
 
-		if (end >= 0 && end < p->next && !p->is_verified)
+		if (end < 0)
+			continue;
+		if (end < p->next && !p->is_verified)
 			sx_kafka_check_end(source, i);
+		/* if the record that was read last did not come it is gone */
+		if (end >= p->next)
+			p->is_verified = true;
+		p->is_seen |= p->is_verified;
 		if (p->limit >= 0)
 			end = Min(end, p->limit);
 		if (end <= p->next)
@@ -259,7 +266,7 @@ partition_is_level(SxKafkaSource *source, int partition)
 
 	if (p->limit >= 0 && p->next >= p->limit)
 		return true;
-	if (!p->is_started)
+	if (!p->is_started || !p->is_verified)
 		return false;
 	if (sx_kafka_client_end_reached(source->client, partition) >= 0)
 		return true;
@@ -277,6 +284,23 @@ kafka_is_level(SxSource *base)
 	for (int i = 0; i < source->position->npartitions; i++)
 		if (!partition_is_level(source, i))
 			return false;
+	return true;
+}
+
+static bool
+kafka_is_sound(SxSource *base)
+{
+	SxKafkaSource *source = (SxKafkaSource *) base;
+
+	if (source->client == NULL || !source->has_partitions)
+		return false;
+	for (int i = 0; i < source->position->npartitions; i++)
+	{
+		SxKafkaPartition *p = &source->position->partitions[i];
+
+		if (!p->is_seen && (p->limit < 0 || p->next < p->limit))
+			return false;
+	}
 	return true;
 }
 
@@ -417,8 +441,13 @@ kafka_reached(SxSource *base)
 	SxKafkaSource *source = (SxKafkaSource *) base;
 
 	for (int i = 0; i < source->position->npartitions; i++)
-		if (source->position->partitions[i].next < source->position->partitions[i].mark)
+	{
+		SxKafkaPartition *p = &source->position->partitions[i];
+
+		/* the mark of another topic of this name says nothing */
+		if (p->next < p->mark || !p->is_verified)
 			return false;
+	}
 	return true;
 }
 
@@ -488,6 +517,7 @@ static const SxSourceMethods kafka_methods = {
 	.behind = kafka_behind,
 	.snapshot = kafka_snapshot,
 	.is_level = kafka_is_level,
+	.is_sound = kafka_is_sound,
 	.mark = kafka_mark,
 	.reached = kafka_reached,
 	.follow = kafka_follow,

@@ -60,6 +60,7 @@ struct SxPollGroup
 	List *members;       /* SxPipeline * */
 	bool drained;        /* at the last commit: there was no more to read at that moment */
 	bool level;          /* and all that the source had was read */
+	bool sound;          /* an error that a member had before is over */
 	uint64 dead_letters; /* of the reader, as far as they have been published */
 	uint64 tombstones;
 	bool sat_out;    /* the last cycle could not lock what it needs */

@@ -21,6 +21,7 @@ typedef struct SxKafkaPartition
 	TimestampTz last_seen; /* when a row came last, or was known to come: for idleness */
 	bool is_started;       /* the client reads it */
 	bool is_verified;      /* record 'last' is still the one that was read, or is gone */
+	bool is_seen;          /* it has given a record or shown its end */
 	int64 mark;            /* end at the last sx_source mark; -1: none */
 	int64 limit;           /* do not read this offset or later; -1: none */
 } SxKafkaPartition;

@@ -58,6 +58,12 @@ typedef struct SxSourceMethods
 	bool (*is_level)(SxSource *source);
 
 	/*
+	 * Has every part of it given rows or shown its end since the source was made? Until then that a
+	 * poll went well does not mean that the source can be read.
+	 */
+	bool (*is_sound)(SxSource *source);
+
+	/*
 	 * Between begin() and next(): notes where the source ends at this moment; false: it cannot be
 	 * found out. reached(): has all before that been read?
 	 */
