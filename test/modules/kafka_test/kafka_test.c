@@ -437,7 +437,7 @@ kafka_wait_status(PG_FUNCTION_ARGS)
 	SxKafkaClient *client = get_client(PG_GETARG_INT32(0));
 	char *wanted = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	TimestampTz end = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), PG_GETARG_INT32(2));
-	SxRecordBuffer *buffer = sx_record_buffer_create(1000);
+	SxRecordBuffer *buffer = sx_record_buffer_create(1000, true);
 	bool found;
 
 	PG_TRY();
