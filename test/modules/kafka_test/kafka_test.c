@@ -205,7 +205,7 @@ kafka_poll(PG_FUNCTION_ARGS)
 	SxRecordBuffer *buffer;
 
 	InitMaterializedSRF(fcinfo, 0);
-	buffer = sx_record_buffer_create(PG_GETARG_INT32(1));
+	buffer = sx_record_buffer_create(PG_GETARG_INT32(1), true);
 	PG_TRY();
 	{
 		(void) sx_kafka_client_poll(client, buffer, PG_GETARG_INT64(2), PG_GETARG_INT32(3));
@@ -237,7 +237,7 @@ kafka_read(PG_FUNCTION_ARGS)
 	SxRecordBuffer *buffer;
 
 	InitMaterializedSRF(fcinfo, 0);
-	buffer = sx_record_buffer_create(PG_GETARG_INT32(2));
+	buffer = sx_record_buffer_create(PG_GETARG_INT32(2), true);
 	PG_TRY();
 	{
 		do
@@ -293,7 +293,7 @@ kafka_count(PG_FUNCTION_ARGS)
 {
 	SxKafkaClient *client = get_client(PG_GETARG_INT32(0));
 	TimestampTz end = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), PG_GETARG_INT32(2));
-	SxRecordBuffer *buffer = sx_record_buffer_create(PG_GETARG_INT32(3));
+	SxRecordBuffer *buffer = sx_record_buffer_create(PG_GETARG_INT32(3), true);
 	bool seen[PARTITIONS_MAX] = {false};
 	int64 nrecords = 0;
 	int64 bytes = 0;
