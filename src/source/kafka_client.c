@@ -14,7 +14,8 @@
  * destroyed when the process ends: librdkafka's threads must not run while exit() tears down
  * OpenSSL. A crash ends the threads with the process, and the brokers keep nothing of a client.
  *
- * Memory: librdkafka counts only values, and small records take 3.4 times that. A client holds at most
+ * Memory: librdkafka counts only values, and small records take 3.4 times that; the number of those
+ * that are smaller still is limited (RECORD_BYTES). A client holds at most
  *		3.4 * (queue_kb + what one fetch brings)
  * besides the buffer of the caller; a fetch brings at most a megabyte (fetch.message.max.bytes) or a
  * batch of each partition, together the greater of queue_kb and 8 MB, before it is uncompressed.
@@ -37,7 +38,8 @@
 
 #define CLIENT_IDLE_TIME (10 * USECS_PER_SEC)
 #define CLIENT_IDLE_MAX  4
-#define CLIENT_FDS       6 /* sockets and pipes of a handle in a small cluster */
+#define CLIENT_FDS       6   /* sockets and pipes of a handle in a small cluster */
+#define RECORD_BYTES     128 /* a smaller record counts as this */
 #define QUEUE_MAX_KB     (512 * 1024)
 #define FETCH_MIN        (8 * 1024 * 1024)
 
@@ -70,8 +72,6 @@ static const Setting fixed[] = {
 	{"enable.partition.eof", "true"},
 	{"check.crcs", "true"},
 	{"allow.auto.create.topics", "false"},
-	/* kilobytes rule */
-	{"queued.min.messages", "1000000"},
 	/* see take_messages() */
 	{"consume.callback.max.messages", "500"},
 	{"log.queue", "true"},
@@ -246,6 +246,16 @@ set_property(rd_kafka_conf_t *conf, const char *name, const char *value)
 					errmsg("librdkafka refuses the value of property \"%s\"", name)));
 }
 
+/*
+ * Records that are read ahead at most: each takes some 330 bytes besides its value, so that without
+ * this limit a million of tiny ones would take 330 MB in a queue of any size.
+ */
+static int
+queue_records(int queue_kb)
+{
+	return (int) Min((int64) queue_kb * 1024 / RECORD_BYTES, 1000000);
+}
+
 static rd_kafka_conf_t *
 make_conf(const SxKafkaOptions *options, int queue_kb)
 {
@@ -273,6 +283,9 @@ make_conf(const SxKafkaOptions *options, int queue_kb)
 		set_property(conf, fixed[i].name, fixed[i].value);
 	snprintf(number, sizeof(number), "%d", queue_kb);
 	set_property(conf, "queued.max.messages.kbytes", number);
+	/* which is no minimum: reading ahead stops at whichever of the two is reached first */
+	snprintf(number, sizeof(number), "%d", queue_records(queue_kb));
+	set_property(conf, "queued.min.messages", number);
 	rd_kafka_conf_set_error_cb(conf, sx_kafka_client_error_cb);
 	rd_kafka_conf_set_log_cb(conf, sx_kafka_client_log_cb);
 	return conf;
@@ -409,6 +422,7 @@ make_client(const SxKafkaOptions *options, int queue_kb)
 		sx_kafka_client_out_of_memory();
 	}
 	client->queue_bytes = (uint64) queue_kb * 1024;
+	client->queue_records = queue_records(queue_kb);
 	client->own.trouble = SX_KAFKA_CONNECTING;
 	client->own.partition = -1;
 	client->own.since = GetCurrentTimestamp();

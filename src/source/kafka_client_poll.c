@@ -28,9 +28,8 @@
 
 #include "kafka_client_private.h"
 
-#define REARM_TIME   (5 * USECS_PER_SEC)
-#define KICK_TIME    (20 * 1000) /* us between kicks of an empty queue */
-#define KICK_RECORDS 250000      /* a quarter of queued.min.messages, which is no minimum */
+#define REARM_TIME (5 * USECS_PER_SEC)
+#define KICK_TIME  (20 * 1000) /* us between kicks of an empty queue */
 
 static int64
 high_watermark(const SxKafkaClient *client, int id)
@@ -287,7 +286,8 @@ tend_fetchers(SxKafkaClient *client)
 
 	if (needs_rearming(client))
 		rearm_partitions(client, drained);
-	if (client->given_bytes >= client->queue_bytes / 2 || client->given >= KICK_RECORDS ||
+	if (client->given_bytes >= client->queue_bytes / 2 ||
+		client->given >= client->queue_records / 2 ||
 		(drained && client->own.trouble == SX_KAFKA_OK && now - client->kicked >= KICK_TIME))
 		kick_fetchers(client, now);
 }

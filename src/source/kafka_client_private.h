@@ -80,6 +80,7 @@ struct SxKafkaClient
 	bool news; /* end of a partition, or trouble */
 
 	uint64 queue_bytes; /* size of librdkafka's queue */
+	uint64 queue_records;
 	uint64 given;       /* records given out since the last kick .. */
 	uint64 given_bytes; /* .. and their values */
 	TimestampTz kicked;
