@@ -73,6 +73,8 @@ typedef struct PendingDrop
 	int level; /* of the subtransaction that dropped it */
 } PendingDrop;
 
+volatile uint32 sx_progress_steps = 0;
+
 static ProgressShared *shared = NULL;
 static HTAB *entries = NULL;
 static List *pending_drops = NIL;

@@ -272,6 +272,7 @@ aggregate_flush(SxOperator *base)
 		if ((i & 1023) == 1023)
 			CHECK_FOR_INTERRUPTS();
 		emit_group(op, op->dirty[i]);
+		sx_progress_steps++;
 	}
 	base->next->methods->flush(base->next);
 	if (op->ndirty > 0)

@@ -183,6 +183,7 @@ sx_aggregate_write_state(SxAggregate *op)
 			sx_rows_insert(writer, values, nulls, &group->state_tid);
 		MemoryContextSwitchTo(old);
 		MemoryContextReset(row_cxt);
+		sx_progress_steps++;
 	}
 	sx_rows_close(writer);
 	MemoryContextDelete(row_cxt);
@@ -193,8 +194,11 @@ sx_aggregate_write_state(SxAggregate *op)
 		rel = table_open(op->state_relids[k + 1], NoLock);
 		writer = sx_rows_open(rel);
 		for (int64 i = 0; i < op->ndirty; i++)
+		{
 			sx_inputs_persist(op->inputs[k], &bags_of(op, op->dirty[i])[k], op->dirty[i]->id,
 							  writer);
+			sx_progress_steps++;
+		}
 		sx_rows_close(writer);
 		table_close(rel, NoLock);
 	}
@@ -283,6 +287,7 @@ sx_aggregate_reread_state(SxAggregate *op)
 		fill_group(op, group, slot);
 		ExecClearTuple(slot);
 		MemoryContextReset(row_cxt);
+		sx_progress_steps++;
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(row_cxt);
@@ -364,6 +369,7 @@ load_table(Loader *loader, Oid relid)
 		else
 			load_input(loader, slot);
 		MemoryContextReset(row_cxt);
+		sx_progress_steps++;
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(row_cxt);

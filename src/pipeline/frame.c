@@ -26,6 +26,7 @@
 #include "utils/timestamp.h"
 
 #include "stream_ext/base/guc.h"
+#include "stream_ext/base/progress.h"
 
 #include "stream_ext/pipeline/pipeline.h"
 
@@ -50,9 +51,9 @@ static int armed_for = 0; /* ms of the running timer; 0: none */
 static void
 look_at_call(void)
 {
-	if (current == NULL || is_reading || ncalls != seen_call)
+	if (current == NULL || is_reading || ncalls + sx_progress_steps != seen_call)
 	{
-		seen_call = ncalls;
+		seen_call = ncalls + sx_progress_steps;
 		looks = 0;
 		return;
 	}

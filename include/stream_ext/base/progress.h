@@ -65,6 +65,12 @@ typedef struct SxProgress
 	char source_message[SX_SOURCE_MESSAGE];
 } SxProgress;
 
+/*
+ * Counts steps of long loops over groups and rows, so that who looks from outside, in a signal handler,
+ * can tell them from a call that does not come to an end.
+ */
+extern volatile uint32 sx_progress_steps;
+
 extern void sx_progress_init(void);
 
 /*
