@@ -20,7 +20,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $kafka = Kafka->new('main');
-my $servers = $kafka->bootstrap;
+$kafka->start;
+my $servers = $kafka->servers;
 my $node = PostgreSQL::Test::Cluster->new('main');
 $node->init;
 $node->append_conf('postgresql.conf', q(
@@ -112,25 +113,30 @@ sub wait_end
 	return 0;
 }
 
-sub values_of
+# Writes records: hashes, or values for partition 0.
+sub put
 {
-	return map { { partition => 0, value => $_ } } @_;
+	my ($topic, $records, @options) = @_;
+
+	$kafka->produce($topic, [ map { ref $_ ? $_ : { partition => 0, value => $_ } } @$records ], @options);
+	return;
 }
 
 new_session();
 
 # Records.
-$kafka->create_topic('records', 1, 'max.message.bytes' => 4_000_000, 'retention.ms' => -1);
-$kafka->produce(
-	'records', '-X', 'message.max.bytes=4000000',
-	{ value => 'first', timestamp => 1767225600123 },
+$kafka->run('create', 'records', 1, 'max.message.bytes=4000000', 'retention.ms=-1');
+put(
+	'records',
+	[ { value => 'first', timestamp => 1767225600123 },
 	{ key => '', value => '', timestamp => 1767225600124 },
 	{ key => 'tombstone', timestamp => 1767225600125 },
 	{ key => 'k', value => "a\xffb", timestamp => 1767225600126,
 		headers => [ [ h => 'one' ], [ n => undef ], [ e => '' ], [ h => 'two' ] ] },
 	{ key => 'large', value => 'x' x 3_000_000, timestamp => 1767225600127,
 		headers => [ [ l => 'y' x 100_000 ] ] },
-	{ value => 'last', timestamp => 1767225600128 });
+	{ value => 'last', timestamp => 1767225600128 } ],
+	'-X', 'message.max.bytes=4000000');
 my $c = client('records');
 start($c, 0, 0);
 is(sql(qq(
@@ -153,8 +159,8 @@ is(sql(qq(
 	'NULL, empty, bytes, headers and a large record');
 
 # Order and places.
-$kafka->create_topic('three', 3);
-$kafka->produce('three', map { { partition => $_ % 3, value => "v$_" } } 0 .. 2999);
+$kafka->run('create', 'three', 3);
+put('three', [ map { { partition => $_ % 3, value => "v$_" } } 0 .. 2999 ]);
 $c = client('three');
 is(sql("SELECT kafka_partitions($c)"), 3, 'number of partitions');
 is(sql("SELECT string_agg(r::text, ' ') FROM generate_series(0, 2) p, kafka_range($c, p) r"),
@@ -198,20 +204,20 @@ is(sql("SELECT string_agg(t::text, ' ' ORDER BY t) FROM kafka_topics(kafka_open(
 	'(records,1) (three,3)', 'all topics');
 
 # Transactions.
-$kafka->create_topic('transactions', 1);
-$kafka->produce('transactions', '--transaction', 'commit', values_of('a', 'b'));
+$kafka->run('create', 'transactions', 1);
+put('transactions', [ 'a', 'b' ], '--transaction', 'commit');
 $c = client('transactions');
 start($c, 0, 0);
 is(rest($c), '0@0=a 0@1=b', 'a committed transaction');
 ok(wait_end($c, 0, 3), 'the end is behind its marker');
-$kafka->produce('transactions', '--transaction', 'abort', values_of('no', 'no'));
+put('transactions', [ 'no', 'no' ], '--transaction', 'abort');
 is(sql("SELECT count(*) FROM kafka_poll($c, timeout_ms => 1000)"), 0, 'an aborted one is not seen');
 ok(wait_end($c, 0, 6), 'the end moves behind it without any record');
-$kafka->produce('transactions', '--transaction', 'abort', values_of('no')) foreach 1 .. 3;
+put('transactions', [ 'no' ], '--transaction', 'abort') foreach 1 .. 3;
 ok(wait_end($c, 0, 12), 'and behind more of them');
 is(sql("SELECT kafka_known_end($c, 0)"), 12, 'as is known');
-my $open = $kafka->open_transaction('transactions', values_of('d', 'e'));
-$kafka->produce('transactions', values_of('f'));
+my $open = $kafka->start_transaction('transactions', [ 'd', 'e' ]);
+put('transactions', [ 'f' ]);
 is(sql("SELECT count(*) FROM kafka_poll($c, timeout_ms => 500)"), 0,
 	'nothing is seen of and behind an open transaction');
 is(sql("SELECT r FROM kafka_range($c, 0) r"), '(0,12)', 'the range ends before it');
@@ -228,8 +234,8 @@ is(end_reached($c, 0), 16, 'which is the end');
 
 # A queue much smaller than what there is. Without kicks it would take minutes; if the limit were
 # not kept, hundreds of megabytes.
-$kafka->create_topic('backlog', 2);
-is($kafka->load('backlog', 400_000)->finish, 400_000, 'a backlog');
+$kafka->run('create', 'backlog', 2);
+is($kafka->start_load('backlog', 400_000)->finish, 400_000, 'a backlog');
 new_session();
 $c = client('backlog', queue_kb => 256);
 my $memory = q(SELECT substring(pg_read_file('/proc/self/status') from 'VmHWM:\s*(\d+)')::int / 1024);
@@ -251,10 +257,10 @@ is(rest($c), '', 'at the end');
 sql('SELECT kafka_wait_event(0)');
 sql("SELECT count(*) FROM kafka_poll($c)");
 is(sql('SELECT kafka_wait_event(100)'), 'f', 'no event while nothing comes');
-$kafka->produce('three', values_of('x', 'y'));
+put('three', [ 'x', 'y' ]);
 is(sql('SELECT kafka_wait_event(30000)'), 't', 'an event when something has come');
 is(sql("SELECT count(*) > 0 FROM kafka_poll($c, timeout_ms => 10000)"), 't', 'which is there');
-$kafka->produce('three', values_of('x')) foreach 1 .. 3;
+put('three', [ 'x' ]) foreach 1 .. 3;
 sql("SELECT count(*) FROM kafka_poll($c, 1, timeout_ms => 10000)") while sql("SELECT kafka_known_end($c, 0)") < 1005;
 sql("SELECT count(*) FROM kafka_poll($c, 1)");
 is(sql('SELECT kafka_wait_event(30000)'), 't', 'an event as well for what a poll has left');
@@ -304,12 +310,12 @@ becomes($c, 'out of range', 'nor what happens outside of the range');
 sql("SELECT kafka_close($c)");
 
 # Records that are gone, or not there yet.
-$kafka->create_topic('range', 1);
-$kafka->produce('range', values_of(map { "v$_" } 0 .. 99));
+$kafka->run('create', 'range', 1);
+put('range', [ map { "v$_" } 0 .. 99 ]);
 $c = client('range');
 start($c, 0, 95);
 is(rest($c), '0@95=v95 0@96=v96 0@97=v97 0@98=v98 0@99=v99', 'the last of a topic');
-$kafka->sx('truncate', 'range', 0, 50);
+$kafka->run('truncate', 'range', 0, 50);
 is(sql("SELECT r FROM kafka_range($c, 0) r"), '(50,100)', 'the first are deleted');
 is(sql("SELECT trouble FROM kafka_status($c)"), 'ok', 'which is nothing to a reader behind them');
 start($c, 0, 20);
@@ -326,7 +332,7 @@ is(sql("SELECT trouble FROM kafka_status($c)"), 'ok', 'and all is well');
 start($c, 0, 101);
 becomes($c, 'out of range', 'an offset that is not there yet');
 start($c, 0, 98);
-$kafka->sx('truncate', 'range', 0, 'end');
+$kafka->run('truncate', 'range', 0, 'end');
 is(sql("SELECT kafka_wait_status($c, 'out of range', 10000) OR kafka_end_reached($c, 0) = 100"), 't',
 	'records deleted before they are read are missed, or were read');
 sql("SELECT kafka_close($c)");
@@ -337,8 +343,8 @@ start($c, 0, 0);
 becomes($c, 'failing', 'a topic that does not exist');
 is(message($c), 'the topic does not exist', 'is called that');
 is(sql("SELECT kafka_partitions($c, 5000) IS NULL"), 't', 'and has no partitions');
-$kafka->create_topic('later', 1);
-$kafka->produce('later', values_of('a', 'b'));
+$kafka->run('create', 'later', 1);
+put('later', [ 'a', 'b' ]);
 is(sql("SELECT string_agg(value, ' ') FROM kafka_poll($c, timeout_ms => 30000)"), 'a b',
 	'it is read when it is there');
 becomes($c, 'ok', 'and all is well');
@@ -346,31 +352,31 @@ start($c, 1, 0);
 is(sql("SELECT kafka_partitions($c)"), 1, 'it has one partition');
 becomes($c, 'failing', 'a partition that does not exist');
 is(message($c), 'partition 1 does not exist', 'is named');
-$kafka->produce('later', values_of('c'));
+put('later', [ 'c' ]);
 is(sql("SELECT string_agg(value, ' ') FROM kafka_poll($c, timeout_ms => 30000)"), 'c',
 	'the other is read all the same');
-$kafka->sx('grow', 'later', 2);
-$kafka->produce('later', { partition => 1, value => 'new' });
+$kafka->run('grow', 'later', 2);
+put('later', [ { partition => 1, value => 'new' } ]);
 is(sql("SELECT kafka_partitions($c)"), 2, 'the topic has grown');
 is(sql("SELECT string_agg(value, ' ') FROM kafka_read($c)"), 'new', 'the new partition is read');
 is(sql("SELECT trouble FROM kafka_status($c)"), 'ok', 'and all is well');
 sql("SELECT kafka_stop($c, 1)");
-$kafka->sx('delete', 'later');
+$kafka->run('delete', 'later');
 becomes($c, 'failing', 'a topic is deleted while it is read');
-$kafka->create_topic('later', 1);
-$kafka->produce('later', values_of('x'));
+$kafka->run('create', 'later', 1);
+put('later', [ 'x' ]);
 becomes($c, 'out of range', 'made again it is shorter');
 is(sql("SELECT \"offset\" FROM kafka_status($c)"), 3, 'than it was read');
 start($c, 0, 0);
 is(rest($c), '0@0=x', 'it can be read from the beginning');
-$kafka->create_topic('empty', 1);
+$kafka->run('create', 'empty', 1);
 $other = client('empty');
 start($other, 0, 0);
 is(rest($other), '', 'an empty topic');
-$kafka->sx('delete', 'empty');
+$kafka->run('delete', 'empty');
 becomes($other, 'failing', 'is deleted');
-$kafka->create_topic('empty', 1);
-$kafka->produce('empty', values_of('x', 'y'));
+$kafka->run('create', 'empty', 1);
+put('empty', [ 'x', 'y' ]);
 is(sql("SELECT string_agg(value, ' ') FROM kafka_poll($other, timeout_ms => 30000)"), 'x y',
 	'made again it is read without help');
 becomes($other, 'ok', 'and all is well');
@@ -378,23 +384,23 @@ sql("SELECT kafka_close($_)") foreach $c, $other;
 
 # Users.
 my @sasl = ('security.protocol', 'sasl_plaintext', 'sasl.mechanism', 'PLAIN', 'sasl.username');
-$c = client('three', servers => $kafka->sasl_bootstrap,
+$c = client('three', servers => $kafka->sasl_servers,
 	properties => [ @sasl, 'reader', 'sasl.password', 'wrong-secret' ]);
 is(sql("SELECT kafka_partitions($c, 600000) IS NULL"), 't', 'a wrong password');
 is(sql("SELECT trouble FROM kafka_status($c)"), 'failing', 'is a trouble');
 like(message($c), qr/Authentication failed/, 'that says so');
 start($c, 0, 0);
 is(sql("SELECT kafka_wait_status($c, 'connecting', 3000)"), 'f', 'and stays so while it is tried again');
-$other = client('three', servers => $kafka->sasl_bootstrap,
+$other = client('three', servers => $kafka->sasl_servers,
 	properties => [ @sasl, 'reader', 'sasl.password', 'reader-secret' ]);
 is(sql("SELECT kafka_partitions($other)"), 3, 'the right one');
 sql("SELECT kafka_close($_)") foreach $c, $other;
-$c = client('three', servers => $kafka->sasl_bootstrap,
+$c = client('three', servers => $kafka->sasl_servers,
 	properties => [ @sasl, 'stranger', 'sasl.password', 'stranger-secret' ]);
 is(sql("SELECT kafka_partitions($c, 600000) IS NULL"), 't', 'a user without rights');
 like(message($c), qr/authorization failed/, 'is told so');
 sql("SELECT kafka_close($c)");
-$c = client('three', servers => $kafka->sasl_bootstrap);
+$c = client('three', servers => $kafka->sasl_servers);
 is(sql("SELECT kafka_partitions($c, 2000) IS NULL"), 't', 'no user where one is needed');
 like(message($c), qr/Broken pipe|Disconnected|security.protocol/, 'is told something');
 sql("SELECT kafka_close($c)");
@@ -403,8 +409,8 @@ like($log, qr/Kafka client of topic "three": .*Authentication failed/, 'the serv
 unlike($log, qr/(wrong|reader|stranger)-secret/, 'without passwords');
 
 # A record that cannot be read: one bit of it is changed where the broker keeps it.
-$kafka->create_topic('damaged', 1);
-$kafka->produce('damaged', values_of($_)) foreach 'before', 'damage', 'behind';
+$kafka->run('create', 'damaged', 1);
+put('damaged', [ $_ ]) foreach 'before', 'damage', 'behind';
 my ($file) = glob("$kafka->{dir}/data/damaged-0/*.log");
 sub change
 {
@@ -480,26 +486,26 @@ cmp_ok(scalar @lines, '<=', 2, 'few lines in the log');
 sql("SELECT kafka_close($_)") foreach $c, $end, $down;
 
 # A slow broker, and three of which one is away.
-my $mock = Kafka->mock('-n', 3, 'slow:1', 'parts:3');
-$kafka->sx('-b', $mock->bootstrap, 'offsets', 'parts');
+my $mock = Kafka->start_mock('-n', 3, 'slow:1', 'parts:3');
+$kafka->run('-b', $mock->servers, 'offsets', 'parts');
 $mock->command("leader parts $_ " . ($_ + 1)) foreach 0 .. 2;
 $mock->command("rtt $_ 400") foreach 1 .. 3;
-$c = client('slow', servers => $mock->bootstrap);
+$c = client('slow', servers => $mock->servers);
 is(sql("SELECT kafka_partitions($c, 60000)"), 1, 'an answer that takes its time');
 is(sql("SELECT r FROM kafka_range($c, 0, 60000) r"), '(0,0)', 'and others');
 $mock->command("rtt $_ 0") foreach 1 .. 3;
 sql("SELECT kafka_close($c)");
-$c = client('parts', servers => $mock->bootstrap);
+$c = client('parts', servers => $mock->servers);
 start($c, $_, 0) foreach 0 .. 2;
 is(rest($c), '', 'partitions at three brokers');
 $mock->command('down 2');
 becomes($c, 'degraded', 'one of them goes away');
-$kafka->produce('parts', '-b', $mock->bootstrap, { partition => 0, value => 'x' }, { partition => 2, value => 'y' });
+put('parts', [ 'x', { partition => 2, value => 'y' } ], '-b', $mock->servers);
 is(sql("SELECT nrecords FROM kafka_count($c, 2, 30000)"), 2, 'the others are read');
 is(sql("SELECT kafka_wait_status($c, 'ok', 2000)"), 'f', 'which does not make it well');
 $mock->command('up 2');
 becomes($c, 'ok', 'its return does');
-$kafka->produce('parts', '-b', $mock->bootstrap, { partition => 1, value => 'z' });
+put('parts', [ { partition => 1, value => 'z' } ], '-b', $mock->servers);
 is(sql("SELECT nrecords FROM kafka_count($c, 1, 30000)"), 1, 'and it is read');
 
 # Sessions end, also with clients open.
