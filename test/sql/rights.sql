@@ -200,7 +200,7 @@ CREATE FOREIGN TABLE topic (k int) SERVER rights_broker OPTIONS (topic 't', form
 ALTER FOREIGN TABLE topic OWNER TO rights_owner;
 INSERT INTO stream.catalog_dead_letter SELECT 'topic'::regclass, 0, g, 't', '22P02', 'secret', now(), 'secret', 'secret', now()
 	FROM generate_series(1, 3) g;
-INSERT INTO stream.catalog_gap VALUES ('topic'::regclass, 0, 1, 3, 't', now());
+INSERT INTO stream.catalog_gap VALUES ('topic'::regclass, 'topic'::regclass, 0, 1, 3, 't', now());
 CREATE FUNCTION leak(text) RETURNS boolean LANGUAGE plpgsql COST 0.0001 AS $$
 BEGIN
 	RAISE WARNING 'leaked %', $1;
