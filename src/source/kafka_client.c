@@ -11,8 +11,8 @@
  * never looked at after a fork. Whoever opens a client closes it, also after an error (from a reset
  * callback of a memory context or PG_CATCH). Closing keeps the handle for CLIENT_IDLE_TIME, because
  * connecting, with TLS even more, costs more than a short query. Handles that were not closed are
- * destroyed when the process ends: librdkafka's threads must not run while exit() tears down
- * OpenSSL. A crash ends the threads with the process, and the brokers keep nothing of a client.
+ * destroyed when the process ends. A crash ends the threads with the process, and the brokers keep
+ * nothing of a client.
  *
  * Memory: librdkafka counts only values, and small records take 3.4 times that; the number of those
  * that are smaller still is limited (RECORD_BYTES). A client holds at most
@@ -38,7 +38,6 @@
 
 #define CLIENT_IDLE_TIME (10 * USECS_PER_SEC)
 #define CLIENT_IDLE_MAX  4
-#define CLIENT_FDS       6   /* sockets and pipes of a handle in a small cluster */
 #define RECORD_BYTES     128 /* a smaller record counts as this */
 #define QUEUE_MAX_KB     (512 * 1024)
 #define FETCH_MIN        (8 * 1024 * 1024)
@@ -108,6 +107,7 @@ destroy_all(int code, Datum arg)
 		idle_clients = client->next;
 		destroy_client(client);
 	}
+	sx_kafka_client_await_destroyed();
 }
 
 /* After a fork the handles of the parent are none: their threads are not there. */
@@ -143,6 +143,17 @@ sx_kafka_event_fd(void)
 		}
 	}
 	return event_fd;
+}
+
+/* Makes the eventfd readable. */
+void
+sx_kafka_client_signal(void)
+{
+	static const uint64 one = 1;
+
+	/* it fails only when it is readable anyway */
+	if (write(event_fd, &one, sizeof(one)) < 0)
+		return;
 }
 
 /*
@@ -338,11 +349,7 @@ destroy_client(SxKafkaClient *client)
 	if (client->rkt != NULL)
 		rd_kafka_topic_destroy(client->rkt);
 	if (client->rk != NULL)
-	{
-		rd_kafka_destroy_flags(client->rk, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
-		for (int i = 0; i < CLIENT_FDS; i++)
-			ReleaseExternalFD();
-	}
+		sx_kafka_client_destroy_handle(client->rk);
 	free_secrets(client->secrets);
 	free(client->topic);
 	free(client->partitions);
@@ -427,14 +434,12 @@ make_client(const SxKafkaOptions *options, int queue_kb)
 	client->own.partition = -1;
 	client->own.since = GetCurrentTimestamp();
 	client->ntroubles = 1;
-	for (int i = 0; i < CLIENT_FDS; i++)
-		ReserveExternalFD();
+	sx_kafka_client_reserve_fds();
 	if (!start_handle(client, conf, message, sizeof(message)))
 	{
 		sx_kafka_client_scrub(message, client->secrets);
 		if (client->rk == NULL)
-			for (int i = 0; i < CLIENT_FDS; i++)
-				ReleaseExternalFD();
+			sx_kafka_client_release_fds();
 		destroy_client(client);
 		ereport(ERROR, (errcode(ERRCODE_FDW_UNABLE_TO_ESTABLISH_CONNECTION),
 						errmsg("could not make a Kafka client"), errdetail("%s", message)));

@@ -8,9 +8,10 @@
  * belongs to an earlier start, and what it does not drop (errors without a version) is recognised by
  * its offset.
  *
- * librdkafka goes on behind what it could not read (a batch with a wrong checksum, a codec that it
- * does not have) after an error event. Then the partition is blocked: the rest is thrown away and the
- * partition is started again at 'next' every REARM_TIME, until it can be read.
+ * What it cannot read (a batch with a wrong checksum, a codec that it does not have) librdkafka reports,
+ * and then reads it again without a pause, or goes on behind it. So the partition is blocked: fetching
+ * it is stopped, the rest is thrown away, and it is started again at 'next' every REARM_TIME, until it
+ * can be read.
  *
  * Starting again is also the cure where librdkafka would say or do nothing: after trouble with
  * brokers (an end of partition that was reported is not reported again), after the topic was away,
@@ -135,11 +136,35 @@ take_message(rd_kafka_message_t *message, void *opaque)
 		rd_kafka_yield(client->rk);
 }
 
+/*
+ * Tells librdkafka to read a partition no more. It ends the re-routing of the partition's queue then,
+ * but a fetch on its way still puts something into it, which would stay there. That holds the
+ * partition, and if the topic loses the partition, rd_kafka_destroy() waits for it for ever. So the
+ * queue is routed back to ours, which throws away what is out of date.
+ */
 static void
-start_partition(SxKafkaClient *client, int id)
+stop_fetching(SxKafkaClient *client, int id)
 {
 	ClientPartition *partition = &client->partitions[id];
 
+	if (!partition->fetching)
+		return;
+	(void) rd_kafka_consume_stop(client->rkt, id);
+	if (partition->own_queue != NULL)
+	{
+		rd_kafka_queue_forward(partition->own_queue, client->queue);
+		rd_kafka_queue_destroy(partition->own_queue);
+		partition->own_queue = NULL;
+	}
+	partition->fetching = false;
+}
+
+static void
+start_fetching(SxKafkaClient *client, int id)
+{
+	ClientPartition *partition = &client->partitions[id];
+
+	stop_fetching(client, id);
 	partition->blocked = false;
 	partition->restart = false;
 	partition->armed = client->ntroubles;
@@ -147,6 +172,11 @@ start_partition(SxKafkaClient *client, int id)
 	if (rd_kafka_consume_start_queue(client->rkt, id, partition->next, client->queue) != 0)
 		elog(ERROR, "could not start reading partition %d: %s", id,
 			 rd_kafka_err2str(rd_kafka_last_error()));
+	partition->fetching = true;
+	/* a queue that was routed by hand once must be again */
+	partition->own_queue = rd_kafka_queue_get_partition(client->rk, client->topic, id);
+	if (partition->own_queue != NULL)
+		rd_kafka_queue_forward(partition->own_queue, client->queue);
 }
 
 void
@@ -176,7 +206,7 @@ sx_kafka_client_start(SxKafkaClient *client, int32 id, int64 offset)
 	partition->end = -1;
 	partition->started = true;
 	client->nstarted++;
-	start_partition(client, id);
+	start_fetching(client, id);
 }
 
 void
@@ -187,7 +217,7 @@ sx_kafka_client_stop(SxKafkaClient *client, int32 id)
 	if (id < 0 || id >= client->npartitions || !client->partitions[id].started)
 		return;
 	partition = &client->partitions[id];
-	(void) rd_kafka_consume_stop(client->rkt, id);
+	stop_fetching(client, id);
 	partition->started = false;
 	client->nstarted--;
 	sx_kafka_client_settle(client);
@@ -221,7 +251,11 @@ rearm_partitions(SxKafkaClient *client, bool drained)
 		ClientPartition *partition = &client->partitions[id];
 		bool needed;
 
-		if (!partition->started || partition->trouble == SX_KAFKA_OUT_OF_RANGE)
+		if (!partition->started)
+			continue;
+		if (partition->blocked)
+			stop_fetching(client, id);
+		if (partition->trouble == SX_KAFKA_OUT_OF_RANGE)
 			continue;
 		if (partition->trouble == SX_KAFKA_OK &&
 			(client->own.trouble == SX_KAFKA_OK || partition->alive == client->ntroubles))
@@ -233,8 +267,7 @@ rearm_partitions(SxKafkaClient *client, bool drained)
 								  now - partition->when >= REARM_TIME));
 		if (!needed)
 			continue;
-		(void) rd_kafka_consume_stop(client->rkt, id);
-		start_partition(client, id);
+		start_fetching(client, id);
 	}
 }
 
@@ -279,9 +312,8 @@ kick_fetchers(SxKafkaClient *client, TimestampTz now)
 
 /* After records have been taken. */
 static void
-tend_fetchers(SxKafkaClient *client)
+tend_fetchers(SxKafkaClient *client, bool drained)
 {
-	bool drained = rd_kafka_queue_length(client->queue) == 0;
 	TimestampTz now = GetCurrentTimestamp();
 
 	if (needs_rearming(client))
@@ -294,8 +326,8 @@ tend_fetchers(SxKafkaClient *client)
 
 /*
  * Takes in at most consume.callback.max.messages records and events, waiting for the first one. 0:
- * there are none. The queue of each partition is re-routed to the common one, so any partition will
- * do. (rd_kafka_consume_callback_queue() would have no limit: it takes all there is off the queue
+ * there are none. The queue of each partition that is fetched is re-routed to the common one, so any of
+ * these will do. (rd_kafka_consume_callback_queue() would have no limit: it takes all there is off the queue
  * before the first callback, so a fetcher that looks at it meanwhile finds it empty and goes on
  * fetching. Polled without pause such a queue grew to 15 times its limit.)
  */
@@ -303,9 +335,33 @@ static int
 take_messages(SxKafkaClient *client, int wait_ms)
 {
 	for (int id = 0; id < client->npartitions; id++)
-		if (client->partitions[id].started)
+		if (client->partitions[id].fetching)
 			return rd_kafka_consume_callback(client->rkt, id, wait_ms, take_message, client);
 	return rd_kafka_consume_callback_queue(client->queue, wait_ms, take_message, client);
+}
+
+/* Takes in what is there, up to the limits, waiting for the first thing. */
+static void
+fill_buffer(SxKafkaClient *client, SxRecordBuffer *buffer, int wait_ms)
+{
+	bool more = !sx_record_buffer_full(buffer, client->max_bytes);
+
+	while (more)
+	{
+		int before = buffer->nrecords;
+
+		more = take_messages(client, wait_ms) > 0 && !client->out_of_memory &&
+			   !sx_record_buffer_full(buffer, client->max_bytes) &&
+			   /* news that may call for something to be done, or go on for ever */
+			   (buffer->nrecords > before || !client->news);
+		wait_ms = 0;
+	}
+	if (client->out_of_memory)
+	{
+		client->out_of_memory = false;
+		rearm_partitions(client, false);
+		sx_kafka_client_out_of_memory();
+	}
 }
 
 int
@@ -315,6 +371,7 @@ sx_kafka_client_poll(SxKafkaClient *client, SxRecordBuffer *buffer, size_t max_b
 	int before = buffer->nrecords;
 	TimestampTz end = 0;
 	int wait = 0;
+	bool drained;
 
 	sx_kafka_client_forget_idle();
 	client->buffer = buffer;
@@ -323,19 +380,10 @@ sx_kafka_client_poll(SxKafkaClient *client, SxRecordBuffer *buffer, size_t max_b
 	for (;;)
 	{
 		sx_kafka_client_serve(client);
-		if (sx_record_buffer_full(buffer, max_bytes))
-			break;
-		while (take_messages(client, wait) > 0 && !client->out_of_memory &&
-			   !sx_record_buffer_full(buffer, max_bytes))
-			wait = 0;
-		if (client->out_of_memory)
-		{
-			client->out_of_memory = false;
-			rearm_partitions(client, false);
-			sx_kafka_client_out_of_memory();
-		}
-		tend_fetchers(client);
-		if (buffer->nrecords > before || client->news || timeout_ms <= 0)
+		fill_buffer(client, buffer, wait);
+		drained = rd_kafka_queue_length(client->queue) == 0;
+		tend_fetchers(client, drained);
+		if (buffer->nrecords > before || client->news || !drained || timeout_ms <= 0)
 			break;
 		CHECK_FOR_INTERRUPTS();
 		if (end == 0)
@@ -345,6 +393,9 @@ sx_kafka_client_poll(SxKafkaClient *client, SxRecordBuffer *buffer, size_t max_b
 			break;
 	}
 	client->buffer = NULL;
+	/* librdkafka signals only what comes to an empty queue */
+	if (!drained)
+		sx_kafka_client_signal();
 	return buffer->nrecords - before;
 }
 

@@ -19,7 +19,9 @@
 /* A partition that is read, or was. */
 typedef struct ClientPartition
 {
-	bool started;
+	bool started;                /* somebody wants its records */
+	bool fetching;               /* librdkafka has been told to read it */
+	rd_kafka_queue_t *own_queue; /* that is re-routed to the client's; while fetching */
 	/*
 	 * Records are thrown away until the partition is started again: one was not understood, and
 	 * librdkafka would go on behind it; or the offset is out of range.
@@ -94,6 +96,13 @@ struct SxKafkaClient
 
 /* kafka_client.c */
 extern void sx_kafka_client_forget_idle(void);
+extern void sx_kafka_client_signal(void);
+
+/* kafka_client_destroy.c */
+extern void sx_kafka_client_reserve_fds(void);
+extern void sx_kafka_client_release_fds(void);
+extern void sx_kafka_client_destroy_handle(rd_kafka_t *rk);
+extern void sx_kafka_client_await_destroyed(void);
 
 /* kafka_client_buffer.c */
 extern void sx_kafka_client_out_of_memory(void);
